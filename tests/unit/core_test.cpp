@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/digest.hpp"
+#include "core/tensor.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace ckpt;
+
+TEST_SUITE("core") {
+  TEST_CASE("a digest is printed as xxh128sum prints it") {
+    CHECK(to_hex(xxh3_128(std::string_view(""))) == "99aa06d3014798d86001c324468d497f");
+    CHECK(digest_from_hex(to_hex(xxh3_128(std::string_view("abc")))) == xxh3_128(std::string_view("abc")));
+  }
+
+  TEST_CASE("a digest in upper case, too short or with another letter is refused") {
+    CHECK_FALSE(digest_from_hex("99AA06D3014798D86001C324468D497F"));
+    CHECK_FALSE(digest_from_hex("99aa"));
+    CHECK_FALSE(digest_from_hex("g9aa06d3014798d86001c324468d497f"));
+  }
+
+  TEST_CASE("pieces hash like the whole") {
+    Hasher hasher;
+    hasher.update(std::string_view("ab"));
+    hasher.update(std::string_view("c"));
+    CHECK(hasher.digest() == xxh3_128(std::string_view("abc")));
+  }
+
+  TEST_CASE("every element type has a name that leads back to it") {
+    for (std::uint8_t i = 0; i < dtype_count; ++i) {
+      CHECK(dtype_from_name(name_of(static_cast<DType>(i))) == static_cast<DType>(i));
+    }
+  }
+
+  TEST_CASE("the end of a strided view is its last element, not its size") {
+    Tensor t{.dtype = DType::float32, .offset = 100, .shape = {3, 2}, .strides = {10, 4}};
+    CHECK(view_end(t) == 100 + (2 * 10 + 1 * 4 + 1) * 4);
+    t.shape = {3, 0};
+    CHECK(view_end(t) == 100);
+  }
+
+  TEST_CASE("a shape that overflows has no size") {
+    const Tensor t{.dtype = DType::float32, .shape = {INT64_MAX, INT64_MAX}, .strides = {INT64_MAX, 1}};
+    CHECK_FALSE(element_count(t));
+    CHECK_FALSE(view_end(t));
+  }
+}
