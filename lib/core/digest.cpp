@@ -2,9 +2,9 @@
 // XXH3 through the xxHash library; this file alone includes it.
 #include "core/digest.hpp"
 
+#include <xxhash.h>
 #include <cstring>
 #include <new>
-#include <xxhash.h>
 
 namespace ckpt {
 namespace {
@@ -26,9 +26,7 @@ int hex_value(char c) {
 
 }  // namespace
 
-Digest xxh3_128(std::span<const std::byte> data) {
-  return canonical(XXH3_128bits(data.data(), data.size()));
-}
+Digest xxh3_128(std::span<const std::byte> data) { return canonical(XXH3_128bits(data.data(), data.size())); }
 
 Digest xxh3_128(std::string_view data) { return xxh3_128(std::as_bytes(std::span(data))); }
 

@@ -17,16 +17,14 @@ struct DTypeTraits {
 
 // In the order of the enum.
 constexpr std::array<DTypeTraits, dtype_count> dtypes = {{
-    {"opaque", 8},          {"float64", 64},         {"float32", 32},          {"float16", 16},
-    {"bfloat16", 16},       {"float8_e4m3fn", 8},    {"float8_e5m2", 8},       {"float8_e4m3fnuz", 8},
-    {"float8_e5m2fnuz", 8}, {"float8_e8m0fnu", 8},   {"float4_e2m1fn_x2", 8},  {"int64", 64},
-    {"int32", 32},          {"int16", 16},           {"int8", 8},              {"uint64", 64},
-    {"uint32", 32},         {"uint16", 16},          {"uint8", 8},             {"bool", 8},
-    {"complex128", 128},    {"complex64", 64},       {"complex32", 32},        {"qint8", 8},
-    {"quint8", 8},          {"qint32", 32},          {"quint4x2", 4},          {"quint2x4", 2},
-    {"bits1x8", 8},         {"bits2x4", 8},          {"bits4x2", 8},           {"bits8", 8},
-    {"bits16", 16},         {"float4", 4},           {"float6_e2m3", 6},       {"float6_e3m2", 6},
-    {"width8", 8},          {"width16", 16},         {"width32", 32},          {"width64", 64},
+    {"opaque", 8},           {"float64", 64},    {"float32", 32},        {"float16", 16},        {"bfloat16", 16},
+    {"float8_e4m3fn", 8},    {"float8_e5m2", 8}, {"float8_e4m3fnuz", 8}, {"float8_e5m2fnuz", 8}, {"float8_e8m0fnu", 8},
+    {"float4_e2m1fn_x2", 8}, {"int64", 64},      {"int32", 32},          {"int16", 16},          {"int8", 8},
+    {"uint64", 64},          {"uint32", 32},     {"uint16", 16},         {"uint8", 8},           {"bool", 8},
+    {"complex128", 128},     {"complex64", 64},  {"complex32", 32},      {"qint8", 8},           {"quint8", 8},
+    {"qint32", 32},          {"quint4x2", 4},    {"quint2x4", 2},        {"bits1x8", 8},         {"bits2x4", 8},
+    {"bits4x2", 8},          {"bits8", 8},       {"bits16", 16},         {"float4", 4},          {"float6_e2m3", 6},
+    {"float6_e3m2", 6},      {"width8", 8},      {"width16", 16},        {"width32", 32},        {"width64", 64},
     {"width128", 128},
 }};
 
@@ -72,7 +70,8 @@ std::optional<std::uint64_t> element_count(const Tensor& tensor) {
   if (empty) return 0;
   for (const std::int64_t dim : tensor.shape) {
     const auto product = checked_mul(count, static_cast<std::uint64_t>(dim));
-    if (!product || *product > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+    if (!product || *product > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      return std::nullopt;
     count = *product;
   }
   return count;

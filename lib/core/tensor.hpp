@@ -45,9 +45,9 @@ enum class DType : std::uint8_t {
   bits4x2 = 30,
   bits8 = 31,
   bits16 = 32,
-  float4 = 33,        ///< safetensors F4: 4 bits a value
-  float6_e2m3 = 34,   ///< 6 bits a value
-  float6_e3m2 = 35,   ///< 6 bits a value
+  float4 = 33,       ///< safetensors F4: 4 bits a value
+  float6_e2m3 = 34,  ///< 6 bits a value
+  float6_e3m2 = 35,  ///< 6 bits a value
   /// No name here for this type: its width alone is known.
   width8 = 36,
   width16 = 37,
@@ -91,12 +91,12 @@ struct Tensor {
   std::string name;
   DType dtype = DType::opaque;
   Layout layout = Layout::strided;
-  bool has_bytes = true;   ///< false: meta tensors, and a sparse tensor whose parts are listed beside it
-  bool conjugate = false;  ///< the stored values are conjugated on reading
-  bool negative = false;   ///< the stored values are negated on reading
+  bool has_bytes = true;     ///< false: meta tensors, and a sparse tensor whose parts are listed beside it
+  bool conjugate = false;    ///< the stored values are conjugated on reading
+  bool negative = false;     ///< the stored values are negated on reading
   std::uint64_t offset = 0;  ///< where in the file element [0, 0, ...] starts, in bytes; 0 without bytes or elements
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;  ///< in elements, as many as shape; never negative
+  std::vector<std::int64_t> strides;         ///< in elements, as many as shape; never negative
   std::vector<std::int64_t> global_shape;    ///< as many as shape, or empty: not sharded
   std::vector<std::int64_t> global_offsets;  ///< as many as global_shape
 

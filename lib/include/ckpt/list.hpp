@@ -42,15 +42,15 @@ struct PendingInfo {
   std::uint32_t world_size = 1;
   std::vector<std::uint32_t> ranks_present;
   SaveState state = SaveState::written;
-  std::string reason;             ///< what it's waiting for
-  double age_seconds = 0;         ///< by the file system's clock
+  std::string reason;      ///< what it's waiting for
+  double age_seconds = 0;  ///< by the file system's clock
 };
 
 struct FileInfo {
   std::uint32_t rank = 0;
   std::string path;
-  std::string type;  ///< "file", "directory", "symlink", "hardlink"
-  std::string kind;  ///< "torch-zip", "torch-legacy", "safetensors", "distcp", "dcp-metadata", "npy", "npz", "opaque"
+  std::string type;    ///< "file", "directory", "symlink", "hardlink"
+  std::string kind;    ///< "torch-zip", "torch-legacy", "safetensors", "distcp", "dcp-metadata", "npy", "npz", "opaque"
   std::string target;  ///< of a symlink or hard link
   std::uint32_t mode = 0;
   std::uint64_t size = 0;
@@ -72,7 +72,7 @@ struct TensorListing {
   std::string dtype;
   std::string layout;  ///< "strided", "sparse_coo", ...
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> global_shape;    ///< empty: not sharded
+  std::vector<std::int64_t> global_shape;  ///< empty: not sharded
   std::vector<std::int64_t> global_offsets;
   std::uint64_t bytes = 0;  ///< of its contiguous form
   bool meta = false;        ///< has no bytes

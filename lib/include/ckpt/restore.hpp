@@ -22,9 +22,9 @@ struct Selection {
 struct RestoreOptions {
   Address from;  ///< no selector: the latest
   /// Exactly one of these three:
-  std::string directory;          ///< files go below it; it's made if it isn't there
-  std::string output;             ///< the one selected file, under this name
-  std::optional<int> output_fd;   ///< the one selected file, written to this descriptor (borrowed)
+  std::string directory;         ///< files go below it; it's made if it isn't there
+  std::string output;            ///< the one selected file, under this name
+  std::optional<int> output_fd;  ///< the one selected file, written to this descriptor (borrowed)
 
   Selection select;
   bool by_rank = false;   ///< each shard into directory/rank-RRRRR
@@ -61,7 +61,7 @@ struct ExportOptions {
   Address from;
   std::vector<std::string> tensors;  ///< patterns: an exact name, else fnmatch over the whole name
   ExportFormat as = ExportFormat::safetensors;
-  std::string strip_prefix;      ///< taken from the front of exported names
+  std::string strip_prefix;  ///< taken from the front of exported names
   Selection select;
   std::string output;            ///< a path; written beside it and renamed
   std::optional<int> output_fd;  ///< instead of `output` (borrowed)

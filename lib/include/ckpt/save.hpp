@@ -34,10 +34,10 @@ struct SaveOptions {
   std::optional<std::uint64_t> resumed_from;
 
   std::map<std::string, std::string> meta;  ///< the user's own keys; kept in the manifest
-  bool create = true;            ///< make the store if it doesn't exist
-  bool read_back = false;        ///< read what was written past the cache and check it before the commit
-  bool replace = false;          ///< other content at the same step takes its place
-  bool owner = false;            ///< keep user and group ids
+  bool create = true;                       ///< make the store if it doesn't exist
+  bool read_back = false;                   ///< read what was written past the cache and check it before the commit
+  bool replace = false;                     ///< other content at the same step takes its place
+  bool owner = false;                       ///< keep user and group ids
   bool allow_malformed = false;  ///< a damaged file is saved as opaque bytes and the checkpoint marked suspect
 
   unsigned jobs = 0;  ///< worker threads; 0: one a core

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# bash completion for the ckpt commands: one function, a list of options a command, steps after STORE@.
+
+_ckpt_options() {
+  local common='--format= --json -0 --null -q --quiet -v --verbose --color= --progress --no-progress --log-json
+    -h --help -V --version'
+  case $1 in
+    ckpt-save)
+      echo "$common -C --directory= --files-from= --name= --owner --allow-malformed --meta= --rank= --world-size=
+        --attempt= --resumed-from= --replace --no-create --read-back --umask= -j --jobs= --metrics-file=" ;;
+    ckpt-restore)
+      echo "$common --file= --rank= --fallback --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
+        -j --jobs=" ;;
+    ckpt-verify)
+      echo "$common --quick --deep --finite --sample= --budget= --repair --state= -j --jobs= --metrics-file=" ;;
+    ckpt-ls)
+      echo "$common --pending --retired --tensors --tensor= --stats --sums --get= --exists -j --jobs=" ;;
+  esac
+}
+
+# The value of an option; false if it has no known ones.
+_ckpt_value() {
+  case $1 in
+    --format) mapfile -t COMPREPLY < <(compgen -W 'human tsv json' -- "$2") ;;
+    --color) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$2") ;;
+    --as) mapfile -t COMPREPLY < <(compgen -W 'raw npy safetensors tar' -- "$2") ;;
+    --get)
+      mapfile -t COMPREPLY < <(compgen -W 'step state id attempt world_size shards files tensors raw_bytes
+        stored_bytes ratio time meta marks detail retired' -- "$2") ;;
+    -C | --directory) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
+    -o | --output | --files-from | --state | --metrics-file) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
+    --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
+      --strip-prefix | --sample | --budget) COMPREPLY=() ;;
+    *) return 1 ;;
+  esac
+}
+
+_ckpt() {
+  # '=' and '@' break words in bash: the line itself says what is being completed.
+  local line=${COMP_LINE:0:COMP_POINT} current previous
+  current=${line##*[[:space:]]}
+  previous=${line%"$current"}
+  previous=${previous%"${previous##*[![:space:]]}"}
+  previous=${previous##*[[:space:]]}
+  COMPREPLY=()
+  if [[ $current == --*=* ]]; then
+    _ckpt_value "${current%%=*}" "${current#*=}"
+    return
+  fi
+  if [[ $current == -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(_ckpt_options "$1")" -- "$current")
+    [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
+    return
+  fi
+  _ckpt_value "$previous" "$current" && return
+  if [[ $current == *@* && -d ${current%@*} ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "latest $(ckpt-ls --format=tsv "${current%@*}" 2>/dev/null | cut -f 1)" \
+      -- "${current##*@}")
+    return
+  fi
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen -f -- "$current")
+}
+
+complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# fish completion for the ckpt commands: what all share, then what each has of its own; steps after STORE@.
+
+function __ckpt_steps
+    set -l word (commandline -ct)
+    set -l store (string replace -r '@[^/]*$' '' -- $word)
+    test "$store" != "$word" -a -d "$store"; or return
+    printf '%s@latest\n' $store
+    for step in (ckpt-ls --format=tsv -- $store 2>/dev/null | cut -f 1)
+        printf '%s@%s\n' $store $step
+    end
+end
+
+for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls
+    complete -c $c -a '(__ckpt_steps)'
+    complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
+    complete -c $c -l json -d 'The same as --format=json'
+    complete -c $c -s 0 -l null -d 'NUL ends records'
+    complete -c $c -s q -l quiet -d 'No warnings, hints and progress'
+    complete -c $c -s v -l verbose -d 'Say more'
+    complete -c $c -l color -x -a 'auto always never' -d Colour
+    complete -c $c -l progress -d 'Show progress also without a terminal'
+    complete -c $c -l no-progress -d 'Never show progress'
+    complete -c $c -l log-json -d 'Messages as JSON lines'
+    complete -c $c -s h -l help -d 'Print help'
+    complete -c $c -s V -l version -d 'Print the version'
+    complete -c $c -s j -l jobs -x -d 'Worker threads'
+end
+
+for c in ckpt-save ckpt-verify
+    complete -c $c -l metrics-file -r -F -d 'Results for Prometheus'
+end
+
+complete -c ckpt-save -s C -l directory -x -a '(__fish_complete_directories)' -d 'Names as given, relative to this'
+complete -c ckpt-save -l files-from -r -F -d 'More sources, one a line'
+complete -c ckpt-save -l name -x -d 'The name of standard input'
+complete -c ckpt-save -l owner -d 'Keep owner and group'
+complete -c ckpt-save -l allow-malformed -d 'Save a damaged file as plain bytes'
+complete -c ckpt-save -l meta -x -d 'Keep KEY=VALUE with the checkpoint'
+complete -c ckpt-save -l rank -x -d 'Rank of this shard'
+complete -c ckpt-save -l world-size -x -d 'Number of shards'
+complete -c ckpt-save -l attempt -x -d 'Life of the job'
+complete -c ckpt-save -l resumed-from -x -d 'Retire what is newer'
+complete -c ckpt-save -l replace -d 'Take the place of other content'
+complete -c ckpt-save -l no-create -d 'The store must exist'
+complete -c ckpt-save -l read-back -d 'Read again and check before the commit'
+complete -c ckpt-save -l umask -x -d 'Permissions not given'
+
+complete -c ckpt-restore -l file -x -d 'These files only'
+complete -c ckpt-restore -l rank -x -d 'Shard of this rank only'
+complete -c ckpt-restore -l fallback -d 'Take the newest good checkpoint'
+complete -c ckpt-restore -l tensor -x -d 'Export these tensors'
+complete -c ckpt-restore -l as -x -a 'raw npy safetensors tar' -d 'Format of the export'
+complete -c ckpt-restore -l strip-prefix -x -d 'From the front of exported names'
+complete -c ckpt-restore -s o -l output -r -F -d 'One file, or the export'
+complete -c ckpt-restore -l by-rank -d 'Each shard into its own directory'
+complete -c ckpt-restore -s f -l force -d 'Replace files in the way'
+
+complete -c ckpt-verify -l quick -d 'Sizes and index checksums only'
+complete -c ckpt-verify -l deep -d 'Decode every block'
+complete -c ckpt-verify -l finite -d 'Name tensors that hold NaN or Inf'
+complete -c ckpt-verify -l sample -x -d 'Share of the bytes'
+complete -c ckpt-verify -l budget -x -d 'Stop after this time'
+complete -c ckpt-verify -l repair -d 'Mend single flipped bits'
+complete -c ckpt-verify -l state -r -F -d 'Keep results in this file'
+
+complete -c ckpt-ls -l pending -d 'Sets that are not committed'
+complete -c ckpt-ls -l retired -d 'Checkpoints left behind'
+complete -c ckpt-ls -l tensors -d 'Tensors of a checkpoint'
+complete -c ckpt-ls -l tensor -x -d 'These tensors only'
+complete -c ckpt-ls -l stats -d 'Smallest, largest, mean, norm, NaN, Inf'
+complete -c ckpt-ls -l sums -d 'Checksums of the files'
+complete -c ckpt-ls -l get -x -a 'step state id attempt world_size shards files tensors raw_bytes stored_bytes ratio time meta marks detail retired' -d 'One field'
+complete -c ckpt-ls -l exists -d 'Is there a good checkpoint'

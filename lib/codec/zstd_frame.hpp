@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain zstd frames of a known size: `zstd -d` reads each of them.
+#pragma once
+
+#include "core/bytes.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace ckpt::codec {
+
+/// One frame that holds `data`.
+[[nodiscard]] Bytes zstd_compress(ByteView data, int level);
+
+/// Fills `into` from one frame; false if the frame is damaged or its content has another size.
+[[nodiscard]] bool zstd_decompress(ByteView frame, std::span<std::byte> into);
+
+}  // namespace ckpt::codec

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "format/container_reader.hpp"
+
+#include "codec/zstd_frame.hpp"
+#include "format/constants.hpp"
+#include "format/damaged.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ckpt::format {
+namespace {
+
+/// Puts the file's name and a byte range on damage that was found in a section of it.
+template <class Decode>
+auto in_section(const std::string& name, const Section& section, Decode decode) {
+  try {
+    return decode();
+  } catch (const Damaged& damage) {
+    throw Damaged(damage.kind(), section.offset, section.offset + section.size, "'" + name + "': " + damage.what());
+  }
+}
+
+Bytes read_exactly(const os::AdaptiveReader& file, std::uint64_t offset, std::uint64_t size, const char* what) {
+  os::AlignedBuffer buffer;
+  const ByteView got = file.read(offset, size, buffer);
+  if (got.size() < size) {
+    throw Damaged(DamageKind::truncated, offset + got.size(), offset + size,
+                  "'" + file.path() + "' ends inside its " + what);
+  }
+  return {got.begin(), got.end()};
+}
+
+}  // namespace
+
+Footer read_footer(const os::AdaptiveReader& file, Digest* digest) {
+  os::AlignedBuffer buffer;
+  const std::uint64_t tail = std::min(footer_size, file.size());
+  const ByteView end = file.read(file.size() - tail, tail, buffer);
+  const Footer footer = decode_footer(end, file.size(), file.path());
+  *digest = footer_digest(end);
+  return footer;
+}
+
+std::vector<std::uint64_t> read_sums(const os::AdaptiveReader& file, const Footer& footer) {
+  const Bytes packed = read_exactly(file, footer.sums.offset, footer.sums.size, "sums");
+  if (xxh3_128(ByteView(packed)) != footer.sums.hash) {
+    throw Damaged(DamageKind::altered, footer.sums.offset, footer.sums.offset + footer.sums.size,
+                  "'" + file.path() + "': the sums fail their checksum");
+  }
+  std::vector<std::uint64_t> sums(packed.size() / sizeof(std::uint64_t));
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = load_le<std::uint64_t>(packed.data() + i * 8);
+  return sums;
+}
+
+ContainerReader::ContainerReader(const std::string& file_path, os::CacheUse use) : file_(file_path, use) {
+  os::AlignedBuffer buffer;
+  check_header(file_.read(0, std::min(header_size, file_.size()), buffer), path());
+  footer_ = read_footer(file_, &digest_);
+
+  const Bytes packed_index = read_exactly(file_, footer_.index.offset, footer_.index.size, "index");
+  if (xxh3_128(ByteView(packed_index)) != footer_.index.hash) {
+    throw Damaged(DamageKind::altered, footer_.index.offset, footer_.index.offset + footer_.index.size,
+                  "'" + path() + "': the index fails its checksum");
+  }
+  index_ = in_section(path(), footer_.index, [&] { return decode_index(packed_index, footer_.index.offset); });
+
+  const CatalogRecord& record = index_.catalog;
+  const Section section{.offset = record.place, .size = record.stored_size, .hash = record.hash};
+  const auto altered = [&](const char* why) {
+    throw Damaged(DamageKind::altered, section.offset, section.offset + section.size,
+                  "'" + path() + "': the catalog " + why);
+  };
+  Bytes raw = read_exactly(file_, record.place, record.stored_size, "catalog");
+  if (record.codec == Codec::zstd) {
+    // A zstd frame can't hold more than this many times its own size; checked before memory is taken.
+    constexpr std::uint64_t most = 1U << 15U;
+    if (record.raw_size / most > record.stored_size) altered("has an impossible size");
+    Bytes unpacked(record.raw_size);
+    if (!codec::zstd_decompress(raw, unpacked)) altered("can't be decompressed");
+    raw = std::move(unpacked);
+  }
+  if (raw.size() != record.raw_size || xxh3_128(ByteView(raw)) != record.hash) altered("fails its checksum");
+  catalog_ = in_section(path(), section, [&] { return decode_catalog(raw); });
+
+  if (catalog_.block_sizes.size() != index_.blocks.size()) altered("and the index count different blocks");
+  std::vector<Digest> hashes;
+  hashes.reserve(index_.blocks.size());
+  for (std::size_t i = 0; i < index_.blocks.size(); ++i) {
+    if (catalog_.block_sizes[i] != index_.blocks[i].raw_size) altered("and the index cut blocks differently");
+    hashes.push_back(index_.blocks[i].hash);
+  }
+  if (shard_root(catalog_, hashes) != index_.root) altered("and the index don't lead to the shard's root");
+}
+
+ByteView ContainerReader::read_frame(const FrameRecord& frame, os::AlignedBuffer& buffer) const {
+  const ByteView payload = file_.read(frame.payload, frame.payload_size, buffer);
+  if (payload.size() < frame.payload_size) {
+    throw Damaged(DamageKind::truncated, frame.payload + payload.size(), frame.payload + frame.payload_size,
+                  "'" + path() + "' ends inside a frame");
+  }
+  return payload;
+}
+
+ByteView ContainerReader::decode_block(std::uint64_t block, ByteView frame_payload, const FrameRecord& frame,
+                                       Bytes& scratch) const {
+  const BlockRecord& record = index_.blocks[block];
+  const auto altered = [&](const char* why) {
+    throw Damaged(DamageKind::altered, record.place, record.place + record.stored_size,
+                  "'" + path() + "': block " + std::to_string(block) + " " + why);
+  };
+  ByteView raw = frame_payload.subspan(record.place - frame.payload, record.stored_size);
+  if (record.codec == Codec::zstd) {
+    scratch.resize(record.raw_size);
+    if (!codec::zstd_decompress(raw, scratch)) altered("can't be decompressed");
+    raw = scratch;
+  }
+  if (xxh3_128(raw) != record.hash) altered("fails its hash");
+  return raw;
+}
+
+const FrameRecord& ContainerReader::frame_of(std::uint64_t block) const {
+  const auto after = std::upper_bound(index_.frames.begin(), index_.frames.end(), block,
+                                      [](std::uint64_t b, const FrameRecord& f) { return b < f.first_block; });
+  return *std::prev(after);
+}
+
+}  // namespace ckpt::format

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads one container: its ends, index and catalog at once, its frames on demand. Nothing is given out unchecked.
+#pragma once
+
+#include "format/catalog.hpp"
+#include "format/container_index.hpp"
+#include "format/ends.hpp"
+#include "os/adaptive_reader.hpp"
+
+#include <string>
+#include <vector>
+
+namespace ckpt::format {
+
+/// Reads a container's footer; `digest` gets its own checksum. Throws as decode_footer() does.
+[[nodiscard]] Footer read_footer(const os::AdaptiveReader& file, Digest* digest);
+
+/// The sums' stored values: one XXH3-64 for each granule of [0, footer.sums.offset). Throws Damaged.
+[[nodiscard]] std::vector<std::uint64_t> read_sums(const os::AdaptiveReader& file, const Footer& footer);
+
+/// Thread-safe after construction: each thread brings its own buffers.
+class ContainerReader {
+ public:
+  /// Throws Damaged; not_found; unsupported; io.
+  explicit ContainerReader(const std::string& file_path, os::CacheUse use = os::CacheUse::adaptive);
+
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] const Footer& footer() const { return footer_; }
+  [[nodiscard]] const Digest& digest() const { return digest_; }
+  [[nodiscard]] const ContainerIndex& index() const { return index_; }
+  [[nodiscard]] const Catalog& catalog() const { return catalog_; }
+  [[nodiscard]] const os::AdaptiveReader& file() const { return file_; }
+
+  /// Reads the payload of one frame; a view into `buffer`. Throws Damaged if the file ends early.
+  [[nodiscard]] ByteView read_frame(const FrameRecord& frame, os::AlignedBuffer& buffer) const;
+
+  /// The raw bytes of a block, checked against its hash: a view into the frame's payload if it's stored raw, else
+  /// into `scratch`. Throws Damaged.
+  [[nodiscard]] ByteView decode_block(std::uint64_t block, ByteView frame_payload, const FrameRecord& frame,
+                                      Bytes& scratch) const;
+
+  /// The frame that holds a block.
+  [[nodiscard]] const FrameRecord& frame_of(std::uint64_t block) const;
+
+ private:
+  os::AdaptiveReader file_;
+  Footer footer_;
+  Digest digest_;
+  ContainerIndex index_;
+  Catalog catalog_;
+};
+
+}  // namespace ckpt::format

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "format/manifest.hpp"
+
+#include "format/catalog.hpp"
+#include "format/constants.hpp"
+#include "format/container_index.hpp"
+#include "format/damaged.hpp"
+#include "format/rfc3339.hpp"
+#include "format/sealed_json.hpp"
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace ckpt::format {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+/// Reads fields of one document; each failure names the document and the field.
+class Fields {
+ public:
+  Fields(const OrderedJson& object, const std::string& name) : object_(&object), name_(&name) {
+    if (!object.is_object()) fail("a record is not an object");
+  }
+
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Damaged(DamageKind::altered, 0, 0, "'" + *name_ + "': " + why);
+  }
+
+  [[nodiscard]] bool has(const char* key) const { return object_->contains(key); }
+
+  [[nodiscard]] const OrderedJson& at(const char* key) const {
+    const auto it = object_->find(key);
+    if (it == object_->end()) fail(std::string("field '") + key + "' is missing");
+    return *it;
+  }
+
+  [[nodiscard]] std::uint64_t number(const char* key, std::uint64_t most = UINT64_MAX) const {
+    const OrderedJson& value = at(key);
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) {
+      fail(std::string("field '") + key + "' is not a number in its range");
+    }
+    return value.get<std::uint64_t>();
+  }
+
+  [[nodiscard]] std::string text(const char* key) const {
+    const OrderedJson& value = at(key);
+    if (!value.is_string()) fail(std::string("field '") + key + "' is not a text");
+    return value.get<std::string>();
+  }
+
+  [[nodiscard]] Digest digest(const char* key) const {
+    const auto digest = digest_from_hex(text(key));
+    if (!digest) fail(std::string("field '") + key + "' is not a digest");
+    return *digest;
+  }
+
+  [[nodiscard]] std::map<std::string, std::string> texts(const char* key) const {
+    std::map<std::string, std::string> values;
+    if (!has(key)) return values;
+    if (!at(key).is_object()) fail(std::string("field '") + key + "' is not an object");
+    for (const auto& [name, value] : at(key).items()) {
+      if (!value.is_string()) fail(std::string("field '") + key + "." + name + "' is not a text");
+      values[name] = value.get<std::string>();
+    }
+    return values;
+  }
+
+  /// Returns why the document may only be read, or nothing.
+  std::string check_version(const char* format) const {
+    if (text("format") != format) fail(std::string("is not a ") + format);
+    const OrderedJson& version = at("version");
+    if (!version.is_array() || version.size() != 2 || !version[0].is_number_unsigned())
+      fail("field 'version' is not a pair");
+    require_known(version[0].get<std::uint64_t>(),
+                  {.compat = number("compat"), .ro_compat = number("ro_compat"), .incompat = number("incompat")}, false,
+                  *name_);
+    if (!version[1].is_number_unsigned()) fail("field 'version' is not a pair");
+    if (version[1].get<std::uint64_t>() > minor_version) return "a newer version of ckpt wrote it";
+    if ((number("ro_compat") & ~known_ro_compat) != 0) return "it uses a feature that this version can only read";
+    return {};
+  }
+
+ private:
+  const OrderedJson* object_;
+  const std::string* name_;
+};
+
+OrderedJson head(const char* format) {
+  return {{"format", format},
+          {"version", {major_version, minor_version}},
+          {"compat", 0U},
+          {"ro_compat", 0U},
+          {"incompat", 0U}};
+}
+
+ManifestShard decode_shard(const OrderedJson& object, const std::string& name) {
+  const Fields fields(object, name);
+  ManifestShard shard{.rank = static_cast<std::uint32_t>(fields.number("rank", max_world_size)),
+                      .file = fields.text("file"),
+                      .size = fields.number("size"),
+                      .root = fields.digest("root"),
+                      .digest = fields.digest("digest"),
+                      .files = fields.number("files"),
+                      .tensors = fields.number("tensors"),
+                      .raw_bytes = fields.number("raw_bytes")};
+  if (!is_safe_path(shard.file) || shard.file.find('/') != std::string::npos)
+    fields.fail("a shard's file name would leave the directory");
+  return shard;
+}
+
+}  // namespace
+
+std::uint64_t Manifest::stored_bytes() const {
+  std::uint64_t total = 0;
+  for (const ManifestShard& shard : shards) total += shard.size;
+  return total;
+}
+
+bool Manifest::is_marked() const {
+  return marks.contains("suspect") || marks.contains("lossy") || marks.contains("poisoned");
+}
+
+std::string encode_manifest(const Manifest& manifest) {
+  OrderedJson object = head("ckpt-manifest");
+  object["id"] = to_hex(manifest.id);
+  object["step"] = manifest.step;
+  object["attempt"] = manifest.attempt;
+  object["world_size"] = manifest.world_size;
+  if (manifest.created) object["created"] = rfc3339(*manifest.created);
+  object["shards"] = OrderedJson::array();
+  for (const ManifestShard& shard : manifest.shards) {
+    object["shards"].push_back({{"rank", shard.rank},
+                                {"file", shard.file},
+                                {"size", shard.size},
+                                {"root", to_hex(shard.root)},
+                                {"digest", to_hex(shard.digest)},
+                                {"files", shard.files},
+                                {"tensors", shard.tensors},
+                                {"raw_bytes", shard.raw_bytes}});
+  }
+  object["depends_on"] = OrderedJson::array();
+  object["meta"] = OrderedJson::object();
+  for (const auto& [key, value] : manifest.meta) object["meta"][key] = value;
+  object["marks"] = OrderedJson::object();
+  for (const auto& [key, value] : manifest.marks) object["marks"][key] = value;
+  if (!manifest.timings.empty()) {
+    object["timings"] = OrderedJson::object();
+    for (const auto& [key, value] : manifest.timings) object["timings"][key] = value;
+  }
+  return seal(object);
+}
+
+Manifest decode_manifest(std::string_view text, const std::string& name) {
+  const OrderedJson object = unseal(text, name);
+  const Fields fields(object, name);
+  Manifest manifest;
+  manifest.read_only = fields.check_version("ckpt-manifest");
+  manifest.id = fields.digest("id");
+  manifest.step = fields.number("step");
+  manifest.attempt = fields.number("attempt");
+  manifest.world_size = static_cast<std::uint32_t>(fields.number("world_size", max_world_size));
+  if (fields.has("created")) {
+    manifest.created = from_rfc3339(fields.text("created"));
+    if (!manifest.created) fields.fail("field 'created' is not a time");
+  }
+  if (!fields.at("shards").is_array()) fields.fail("field 'shards' is not a list");
+  std::vector<Digest> roots;
+  for (const OrderedJson& shard : fields.at("shards")) {
+    manifest.shards.push_back(decode_shard(shard, name));
+    if (manifest.shards.back().rank != roots.size()) fields.fail("shards are not one for each rank, in order");
+    roots.push_back(manifest.shards.back().root);
+  }
+  if (roots.empty() || roots.size() != manifest.world_size) fields.fail("the number of shards is not the world size");
+  if (checkpoint_id(roots) != manifest.id) fields.fail("the id doesn't follow from the shards' roots");
+  manifest.meta = fields.texts("meta");
+  manifest.marks = fields.texts("marks");
+  if (fields.has("timings") && fields.at("timings").is_object()) {
+    for (const auto& [key, value] : fields.at("timings").items()) {
+      if (value.is_number()) manifest.timings[key] = value.get<double>();
+    }
+  }
+  return manifest;
+}
+
+std::string encode_store_description() {
+  OrderedJson object = head("ckpt-store");
+  object["block_size"] = block_size;
+  object["granule"] = granule;
+  return seal(object);
+}
+
+void check_store_description(std::string_view text, const std::string& name, bool for_writing) {
+  const OrderedJson object = unseal(text, name);
+  const Fields fields(object, name);
+  const std::string read_only = fields.check_version("ckpt-store");
+  if (for_writing && !read_only.empty())
+    throw Error(Errc::unsupported, "'" + name + "' can only be read: " + read_only);
+  if (for_writing && fields.number("block_size") != block_size) {
+    throw Error(Errc::unsupported, "'" + name + "' asks for blocks of another size");
+  }
+}
+
+}  // namespace ckpt::format

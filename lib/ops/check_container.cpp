@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/check_container.hpp"
+
+#include "core/pipeline.hpp"
+#include "format/constants.hpp"
+#include "format/damaged.hpp"
+#include "format/frame.hpp"
+#include "ops/stop.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace ckpt::ops {
+namespace {
+
+/// Reads in flight are what keeps a device busy; more than this gains nothing.
+constexpr unsigned least_readers = 4;
+
+/// Collects from many threads.
+class Problems {
+ public:
+  void add(Problem problem) {
+    const std::lock_guard lock(mutex_);
+    list_.push_back(std::move(problem));
+  }
+
+  [[nodiscard]] std::vector<Problem> take() {
+    std::sort(list_.begin(), list_.end(), [](const Problem& a, const Problem& b) { return a.begin < b.begin; });
+    std::vector<Problem> joined;
+    for (Problem& problem : list_) {
+      Problem* last = joined.empty() ? nullptr : &joined.back();
+      if (last != nullptr && last->kind == problem.kind && last->end == problem.begin &&
+          last->detail == problem.detail) {
+        last->end = problem.end;
+      } else {
+        joined.push_back(std::move(problem));
+      }
+    }
+    return joined;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Problem> list_;
+};
+
+/// Checks the granules in [begin, end), which `bytes` holds as far as they could be read.
+void check_granules(ByteView bytes, std::uint64_t begin, std::uint64_t end, const std::vector<std::uint64_t>& sums,
+                    Problems& problems) {
+  for (std::uint64_t at = begin; at < end; at += format::granule) {
+    const std::uint64_t size = std::min(format::granule, end - at);
+    if (at - begin + size > bytes.size()) {
+      problems.add({.kind = DamageKind::truncated, .begin = at, .end = at + size, .detail = "the file ends here"});
+      continue;
+    }
+    if (xxh3_64(bytes.subspan(at - begin, size)) != sums[at / format::granule]) {
+      problems.add(
+          {.kind = DamageKind::altered, .begin = at, .end = at + size, .detail = "bytes differ from their sum"});
+    }
+  }
+}
+
+/// A unit that can't be read as a whole is read granule by granule, so that one bad sector costs one granule.
+void check_unreadable(const os::AdaptiveReader& file, std::uint64_t begin, std::uint64_t end,
+                      const std::vector<std::uint64_t>& sums, os::AlignedBuffer& buffer, Problems& problems) {
+  for (std::uint64_t at = begin; at < end; at += format::granule) {
+    const std::uint64_t stop = std::min(at + format::granule, end);
+    try {
+      check_granules(file.read(at, stop - at, buffer), at, stop, sums, problems);
+    } catch (const Error& error) {
+      problems.add({.kind = DamageKind::unreadable, .begin = at, .end = stop, .detail = error.what()});
+    }
+  }
+}
+
+void check_frame(const format::ContainerReader& container, const format::FrameRecord& frame,
+                 const CheckRequest& request, os::AlignedBuffer& buffer, Bytes& scratch, Problems& problems) {
+  const auto add = [&](const format::Damaged& damage) {
+    problems.add({.kind = damage.kind(), .begin = damage.begin(), .end = damage.end(), .detail = damage.what()});
+  };
+  try {
+    const std::uint64_t header_size = frame.payload - frame.place;
+    const auto bytes = container.file().read(frame.place, header_size, buffer);
+    const format::FrameHeader header = format::decode_frame_header(bytes, frame.place);
+    if (header.payload_size != frame.payload_size || header.first_block != frame.first_block ||
+        header.entries.size() != frame.block_count) {
+      throw format::Damaged(DamageKind::altered, frame.place, frame.payload, "a frame header contradicts the index");
+    }
+    const ByteView payload = container.read_frame(frame, buffer);
+    for (std::uint64_t b = frame.first_block; b < frame.first_block + frame.block_count; ++b) {
+      try {
+        const ByteView raw = container.decode_block(b, payload, frame, scratch);
+        if (header.entries[b - frame.first_block].hash != container.index().blocks[b].hash) {
+          throw format::Damaged(DamageKind::altered, frame.place, frame.payload,
+                                "a frame header contradicts the index");
+        }
+        if (request.on_block) request.on_block(b, raw);
+      } catch (const format::Damaged& damage) {
+        add(damage);
+      }
+    }
+  } catch (const format::Damaged& damage) {
+    add(damage);
+  } catch (const Error& error) {
+    if (error.code() != Errc::io) throw;
+    problems.add({.kind = DamageKind::unreadable,
+                  .begin = frame.place,
+                  .end = frame.payload + frame.payload_size,
+                  .detail = error.what()});
+  }
+}
+
+}  // namespace
+
+std::vector<Problem> check_sums(const os::AdaptiveReader& file, const format::Footer& footer,
+                                const CheckRequest& request, Monitor& monitor) {
+  const std::vector<std::uint64_t> sums = format::read_sums(file, footer);
+  const std::uint64_t begin = request.begin / check_unit * check_unit;
+  const std::uint64_t end = std::min(request.end, footer.sums.offset);
+  if (begin >= end) return {};
+  Problems problems;
+  Pool<os::AlignedBuffer> buffers;
+  run_parallel((end - begin + check_unit - 1) / check_unit, std::max(least_readers, worker_count(request.jobs)),
+               [&](std::size_t i) {
+                 require_no_stop(monitor);
+                 const std::uint64_t at = begin + i * check_unit;
+                 if (request.wanted && !request.wanted(at)) return;
+                 const std::uint64_t stop = std::min(at + check_unit, end);
+                 auto buffer = buffers.take();
+                 try {
+                   check_granules(file.read(at, stop - at, *buffer), at, stop, sums, problems);
+                 } catch (const Error& error) {
+                   if (error.code() != Errc::io) throw;
+                   check_unreadable(file, at, stop, sums, *buffer, problems);
+                 }
+                 if (request.on_progress) request.on_progress(stop - at);
+               });
+  return problems.take();
+}
+
+std::vector<Problem> check_blocks(const format::ContainerReader& container, const CheckRequest& request,
+                                  Monitor& monitor) {
+  std::vector<const format::FrameRecord*> frames;
+  for (const format::FrameRecord& frame : container.index().frames) {
+    const bool inside = frame.place >= request.begin && frame.place < request.end;
+    if (inside && (!request.wanted || request.wanted(frame.place))) frames.push_back(&frame);
+  }
+  Problems problems;
+  Pool<os::AlignedBuffer> buffers;
+  Pool<Bytes> scratches;
+  run_parallel(frames.size(), std::max(least_readers, worker_count(request.jobs)), [&](std::size_t i) {
+    require_no_stop(monitor);
+    auto buffer = buffers.take();
+    auto scratch = scratches.take();
+    check_frame(container, *frames[i], request, *buffer, *scratch, problems);
+    if (request.on_progress) request.on_progress(frames[i]->payload_size);
+  });
+  return problems.take();
+}
+
+}  // namespace ckpt::ops

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Listings that need manifests and catalogs only: no block is read.
+#include <ckpt/list.hpp>
+
+#include "format/container_reader.hpp"
+#include "format/damaged.hpp"
+#include "os/fd.hpp"
+#include "store/pending_set.hpp"
+#include "store/store.hpp"
+#include "store/verify_records.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+CheckpointInfo describe(const store::Checkpoint& checkpoint, const store::Verdicts& verdicts) {
+  const format::Manifest& manifest = checkpoint.manifest;
+  CheckpointInfo info;
+  info.step = manifest.step;
+  info.id = to_hex(manifest.id);
+  info.attempt = manifest.attempt;
+  info.world_size = manifest.world_size;
+  info.shards = manifest.shards.size();
+  for (const format::ManifestShard& shard : manifest.shards) {
+    info.files += shard.files;
+    info.tensors += shard.tensors;
+    info.raw_bytes += shard.raw_bytes;
+  }
+  info.stored_bytes = manifest.stored_bytes();
+  info.created = manifest.created;
+  info.meta = manifest.meta;
+  info.marks = manifest.marks;
+  info.retired = checkpoint.retired;
+  const auto verdict = store::verdict_of(verdicts, manifest.step, manifest.id);
+  info.state = !verdict ? "durable" : *verdict == store::Verdict::good ? "verified" : "damaged";
+  if (info.state == "damaged") info.state_detail = "ckpt-verify found damage";
+  return info;
+}
+
+CheckpointInfo describe_damaged(std::uint64_t step, const std::string& why) {
+  CheckpointInfo info;
+  info.step = step;
+  info.state = "damaged";
+  info.state_detail = why;
+  return info;
+}
+
+/// Waiting for ranks, or complete and held up.
+std::string reason_of(const store::SetContent& set) {
+  if (set.complete()) return "complete; the next save commits it";
+  std::string reason = "waits for rank";
+  std::size_t named = 0;
+  const std::size_t missing = set.key.world_size - set.files.size();
+  if (missing > 1) reason += "s";
+  for (std::uint32_t rank = 0; rank < set.key.world_size; ++rank) {
+    if (set.files.contains(rank)) continue;
+    if (named == 8) return reason + " and " + std::to_string(missing - named) + " more";
+    reason += (named++ == 0 ? " " : ", ") + std::to_string(rank);
+  }
+  return reason;
+}
+
+template <class Visit>
+void for_each_container(const store::Checkpoint& checkpoint, Visit visit) {
+  for (const format::ManifestShard& shard : checkpoint.manifest.shards) {
+    visit(format::ContainerReader(checkpoint.shard_path(shard)));
+  }
+}
+
+}  // namespace
+
+std::vector<CheckpointInfo> list_checkpoints(const std::string& path) {
+  const store::Store store = store::Store::open(path);
+  const store::Verdicts verdicts = store::read_verdicts(store);
+  std::vector<CheckpointInfo> infos;
+  for (const std::uint64_t step : store.steps()) {
+    try {
+      const auto checkpoint = store.find(step);
+      if (checkpoint) infos.push_back(describe(*checkpoint, verdicts));
+    } catch (const format::Damaged& damage) {
+      infos.push_back(describe_damaged(step, damage.what()));
+    }
+  }
+  return infos;
+}
+
+std::vector<CheckpointInfo> list_retired(const std::string& path) {
+  const store::Store store = store::Store::open(path);
+  std::vector<CheckpointInfo> infos;
+  for (const std::string& directory : store.retired_directories()) {
+    try {
+      auto manifest = store::read_manifest(directory);
+      if (manifest)
+        infos.push_back(describe({.directory = directory, .manifest = std::move(*manifest), .retired = true}, {}));
+    } catch (const format::Damaged& damage) {
+      const std::string name = directory.substr(directory.rfind('/') + 1);
+      infos.push_back(describe_damaged(store::parse_step_name(name.substr(0, 10)).value_or(0), damage.what()));
+      infos.back().retired = true;
+    }
+  }
+  return infos;
+}
+
+std::vector<PendingInfo> list_pending(const std::string& path) {
+  const store::Store store = store::Store::open(path);
+  std::vector<PendingInfo> infos;
+  for (const store::SetContent& set : store::pending_sets(store)) {
+    PendingInfo info;
+    info.step = set.key.step;
+    info.attempt = set.key.attempt;
+    info.world_size = set.key.world_size;
+    info.reason = reason_of(set);
+    for (const auto& [rank, name] : set.files) info.ranks_present.push_back(rank);
+    const auto status = os::stat_path(store.pending() + "/" + store::set_name(set.key));
+    if (!status) continue;  // committed in this moment
+    info.age_seconds = static_cast<double>(std::max<time_t>(0, std::time(nullptr) - status->st_mtime));
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+CheckpointInfo find_checkpoint(const Address& address) {
+  const store::Store store = store::Store::open(address.store);
+  return describe(store.resolve(address.selector), store::read_verdicts(store));
+}
+
+std::vector<FileInfo> list_files(const Address& address) {
+  const store::Store store = store::Store::open(address.store);
+  std::vector<FileInfo> infos;
+  for_each_container(store.resolve(address.selector), [&](const format::ContainerReader& container) {
+    for (const format::FileEntry& file : container.catalog().files) {
+      infos.push_back({.rank = container.catalog().shard.rank,
+                       .path = file.path,
+                       .type = std::string(name_of(file.type)),
+                       .kind = std::string(name_of(file.kind)),
+                       .target = file.target,
+                       .mode = file.mode,
+                       .size = file.size,
+                       .mtime_ns = file.mtime_ns,
+                       .tensors = file.tensor_count,
+                       .note = file.note});
+    }
+  });
+  return infos;
+}
+
+bool has_good_checkpoint(const Address& address) {
+  if (!os::exists(address.store + "/" + store::description_file)) return false;
+  const store::Store store = store::Store::open(address.store);
+  const store::Verdicts verdicts = store::read_verdicts(store);
+  const auto is_good = [&](const store::Checkpoint& checkpoint) {
+    return !checkpoint.manifest.is_marked() &&
+           store::verdict_of(verdicts, checkpoint.manifest.step, checkpoint.manifest.id) != store::Verdict::damaged;
+  };
+  if (address.selector.kind != Selector::Kind::none) {
+    try {
+      return is_good(store.resolve(address.selector));
+    } catch (const Error& error) {
+      if (error.code() == Errc::not_found) return false;
+      throw;
+    }
+  }
+  std::optional<format::Damaged> damage;
+  std::vector<std::uint64_t> steps = store.steps();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    try {
+      const auto checkpoint = store.find(*step);
+      if (checkpoint && is_good(*checkpoint)) return true;
+    } catch (const format::Damaged& found) {
+      damage = found;
+    }
+  }
+  // "None yet" would make a script start from zero beside a checkpoint that can perhaps be mended.
+  if (damage) throw *damage;
+  return false;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/open_shard.hpp"
+
+#include "format/damaged.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace ckpt::ops {
+namespace {
+
+constexpr std::size_t most_open = 8;
+
+std::shared_ptr<const format::ContainerReader> open_named(const store::Checkpoint& checkpoint,
+                                                          const format::ManifestShard& shard) {
+  const std::string path = checkpoint.shard_path(shard);
+  try {
+    auto reader = std::make_shared<const format::ContainerReader>(path);
+    if (reader->digest() == shard.digest && reader->index().root == shard.root) return reader;
+  } catch (const Error& error) {
+    // What can't be read is damage, as another checkpoint may do instead.
+    if (error.code() != Errc::io) throw;
+    throw format::Damaged(DamageKind::unreadable, 0, 0, error.what());
+  }
+  throw format::Damaged(DamageKind::altered, 0, 0, "'" + path + "' is not the container that the manifest names");
+}
+
+}  // namespace
+
+std::shared_ptr<const format::ContainerReader> open_shard(const store::Checkpoint& checkpoint, std::size_t shard) {
+  const format::ManifestShard& named = checkpoint.manifest.shards.at(shard);
+  try {
+    return open_named(checkpoint, named);
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+  }
+  const auto manifest = store::read_manifest(checkpoint.directory);
+  if (manifest && manifest->id == checkpoint.manifest.id && manifest->shards.at(shard).file != named.file) {
+    try {
+      return open_named(checkpoint, manifest->shards.at(shard));
+    } catch (const Error& error) {
+      if (error.code() != Errc::not_found) throw;
+    }
+  }
+  throw format::Damaged(DamageKind::missing, 0, 0, "'" + checkpoint.shard_path(named) + "' is missing");
+}
+
+Shards open_shards(const store::Checkpoint& checkpoint, std::optional<std::uint32_t> rank) {
+  const std::uint32_t world_size = checkpoint.manifest.world_size;
+  if (rank && *rank >= world_size) {
+    throw Error(Errc::not_found, "'" + checkpoint.directory + "' has no rank " + std::to_string(*rank) +
+                                     ": its world size is " + std::to_string(world_size));
+  }
+  Shards shards;
+  for (std::uint32_t r = rank.value_or(0); r < (rank ? *rank + 1 : world_size); ++r) {
+    shards.push_back(open_shard(checkpoint, r));
+  }
+  return shards;
+}
+
+std::shared_ptr<const format::ContainerReader> ShardReaders::get(std::size_t shard) {
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& o) { return o.shard == shard; });
+  if (found != open_.end()) {
+    std::rotate(found, found + 1, open_.end());
+    return open_.back().reader;
+  }
+  if (open_.size() == most_open) open_.erase(open_.begin());
+  open_.push_back({.shard = shard, .reader = open_shard(checkpoint_, shard)});
+  return open_.back().reader;
+}
+
+}  // namespace ckpt::ops

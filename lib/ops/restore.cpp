@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Restoring: choose the checkpoint, see what is there already, write the rest beside it, rename.
+#include <ckpt/restore.hpp>
+
+#include "core/pipeline.hpp"
+#include "format/damaged.hpp"
+#include "ops/destination.hpp"
+#include "ops/file_writer.hpp"
+#include "ops/open_shard.hpp"
+#include "ops/restore_plan.hpp"
+#include "os/small_file.hpp"
+#include "store/store.hpp"
+#include "store/verify_records.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <fcntl.h>
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using format::Damaged;
+using format::EntryType;
+using ops::Destination;
+using ops::PlanItem;
+using ops::Shards;
+
+void check_options(const RestoreOptions& options) {
+  const int targets =
+      int{!options.directory.empty()} + int{!options.output.empty()} + int{options.output_fd.has_value()};
+  if (targets != 1) throw Error(Errc::invalid_argument, "a restore needs one destination");
+  if (options.by_rank && options.directory.empty()) throw Error(Errc::invalid_argument, "by-rank needs a directory");
+}
+
+/// What is to be done for each item of the plan.
+enum class Action { write, replace, keep, make };
+
+[[noreturn]] void in_the_way(const std::string& path) {
+  throw Error(Errc::exists, "'" + path + "' is there with other content").with_hint("use --force to replace it");
+}
+
+/// For files that are there: the same size is a candidate, the same bytes are kept.
+std::vector<Action> choose_actions(const RestoreOptions& options, const Shards& shards,
+                                   const std::vector<PlanItem>& plan, const Destination& destination,
+                                   Monitor& monitor) {
+  std::vector<Action> actions(plan.size(), Action::make);
+  std::vector<std::size_t> candidates;
+  const auto name = [&](std::size_t i) {
+    return options.directory.empty() ? options.output : options.directory + "/" + plan[i].path;
+  };
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlanItem& item = plan[i];
+    const auto st = destination.status(item.path);
+    if (item.is_file()) actions[i] = st ? Action::replace : Action::write;
+    if (!st) continue;
+    if (item.entry->type == EntryType::directory) {
+      if (!S_ISDIR(st->st_mode)) throw Error(Errc::exists, "'" + name(i) + "' is in the way: it's not a directory");
+      actions[i] = Action::keep;
+    } else if (S_ISDIR(st->st_mode)) {
+      throw Error(Errc::exists, "'" + name(i) + "' is in the way: it's a directory");
+    } else if (item.entry->type == EntryType::symlink) {
+      if (S_ISLNK(st->st_mode) && destination.read_link(item.path) == item.entry->target)
+        actions[i] = Action::keep;
+      else if (!options.force)
+        in_the_way(name(i));
+    } else if (item.is_file() && S_ISREG(st->st_mode) &&
+               static_cast<std::uint64_t>(st->st_size) == item.content->size) {
+      candidates.push_back(i);
+    } else if (item.is_file() && !options.force) {
+      in_the_way(name(i));
+    } else if (item.entry->type == EntryType::hardlink && !item.is_file()) {
+      const auto other =
+          destination.status(item.path.substr(0, item.path.size() - item.entry->path.size()) + item.entry->target);
+      const bool linked = other && other->st_ino == st->st_ino && other->st_dev == st->st_dev;
+      if (linked)
+        actions[i] = Action::keep;
+      else if (!options.force)
+        in_the_way(name(i));
+    }
+  }
+  const std::vector<bool> same = ops::have_same_bytes(shards, plan, candidates, destination, options.jobs, monitor);
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    if (same[c])
+      actions[candidates[c]] = Action::keep;
+    else if (!options.force)
+      in_the_way(name(candidates[c]));
+  }
+  // A hard link to a file that is replaced has to be made again.
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (actions[i] != Action::keep || plan[i].entry->type != EntryType::hardlink || plan[i].is_file()) continue;
+    const std::string target =
+        plan[i].path.substr(0, plan[i].path.size() - plan[i].entry->path.size()) + plan[i].entry->target;
+    const auto it = std::find_if(plan.begin(), plan.end(), [&](const PlanItem& p) { return p.path == target; });
+    if (it != plan.end() && actions[static_cast<std::size_t>(it - plan.begin())] != Action::keep)
+      actions[i] = Action::make;
+  }
+  return actions;
+}
+
+void require_space(const std::string& where, std::uint64_t needed) {
+  const std::uint64_t available = os::free_space(where);
+  if (needed <= available) return;
+  throw Error(Errc::no_space, "'" + where + "' has room for " + std::to_string(available) + " bytes, and " +
+                                  std::to_string(needed) + " are needed")
+      .with_hint("free some space; nothing was written");
+}
+
+RestoreReport restore_files(const RestoreOptions& options, const Shards& shards, std::vector<PlanItem> plan,
+                            Monitor& monitor) {
+  std::string root = options.directory;
+  if (root.empty()) {
+    root = os::parent_of(options.output);
+    plan.front().path = options.output.substr(options.output.rfind('/') + 1);
+    if (plan.front().path.empty()) throw Error(Errc::invalid_argument, "'" + options.output + "' names no file");
+  }
+  if (!os::exists(root)) os::make_directories(os::parent_of(root));
+  Destination destination(root);
+  const std::vector<Action> actions = choose_actions(options, shards, plan, destination, monitor);
+
+  RestoreReport report;
+  std::vector<ops::FileToWrite> files;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlanItem& item = plan[i];
+    const bool counts = item.entry->type != EntryType::directory;
+    if (actions[i] == Action::keep) report.unchanged += counts ? 1 : 0;
+    if (actions[i] == Action::keep) continue;
+    report.files += counts ? 1 : 0;
+    if (!item.is_file()) continue;
+    report.bytes += item.content->size;
+    // Before an older file is replaced, the new one is on the disk; a file that wasn't there needs no such care.
+    files.push_back({.item = &item, .sync = actions[i] == Action::replace});
+  }
+  require_space(os::exists(root) ? root : os::parent_of(root), report.bytes);
+
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlanItem& item = plan[i];
+    if (item.entry->type == EntryType::directory) destination.make_directory(item.path);
+    if (actions[i] == Action::keep) continue;
+    if (item.entry->type == EntryType::symlink) destination.add_symlink(item.path, item.entry->target);
+    if (item.entry->type == EntryType::hardlink && !item.is_file()) {
+      const std::string prefix = item.path.substr(0, item.path.size() - item.entry->path.size());
+      destination.add_hardlink(item.path, prefix + item.entry->target);
+    }
+  }
+  ops::write_files(shards, files, destination, options.jobs, monitor);
+  destination.commit();
+  // The deepest first: a directory's time changes with what is made in it.
+  for (auto item = plan.rbegin(); item != plan.rend(); ++item) {
+    if (item->entry->type == EntryType::hardlink && !item->is_file()) continue;
+    destination.set_attributes(item->path, item->entry->mode, item->entry->mtime_ns);
+  }
+  return report;
+}
+
+RestoreReport restore_checkpoint(const RestoreOptions& options, const store::Checkpoint& checkpoint, Monitor& monitor) {
+  const Shards shards = ops::open_shards(checkpoint, options.select.rank);
+  const std::vector<PlanItem> plan = ops::plan_restore(shards, options.select, options.by_rank);
+  RestoreReport report;
+  if (!options.directory.empty()) {
+    report = restore_files(options, shards, plan, monitor);
+  } else {
+    const auto files = std::count_if(plan.begin(), plan.end(), [](const PlanItem& item) { return item.is_file(); });
+    std::vector<PlanItem> one;
+    std::copy_if(plan.begin(), plan.end(), std::back_inserter(one),
+                 [](const PlanItem& item) { return item.is_file(); });
+    if (files != 1) {
+      throw Error(Errc::invalid_argument, "one file is needed, and " + std::to_string(files) + " match")
+          .with_hint("choose one with --file and --rank");
+    }
+    if (options.output_fd) {
+      // With a fallback nothing may be written before all of it is known to be good.
+      if (options.fallback) ops::check_file(shards, one.front(), options.jobs, monitor);
+      report.bytes = ops::stream_file(shards, one.front(), *options.output_fd, options.jobs, monitor);
+      report.files = 1;
+    } else {
+      report = restore_files(options, shards, std::move(one), monitor);
+    }
+  }
+  report.step = checkpoint.manifest.step;
+  report.id = to_hex(checkpoint.manifest.id);
+  for (const auto& [mark, reason] : checkpoint.manifest.marks) {
+    monitor.warning("the checkpoint is marked " + mark + (reason.empty() ? "" : ": " + reason));
+  }
+  return report;
+}
+
+/// Where a fallback goes on from: below the step that was asked for.
+std::uint64_t step_asked_for(const store::Store& store, const Selector& selector) {
+  if (selector.kind == Selector::Kind::step) return selector.step;
+  if (selector.kind == Selector::Kind::id) return store.resolve(selector).manifest.step;
+  const auto steps = store.steps();
+  return steps.empty() ? 0 : steps.back() + 1;
+}
+
+/// The newest good one that works; each that's passed over is reported.
+RestoreReport restore_older(const RestoreOptions& options, const store::Store& store, std::uint64_t below,
+                            std::vector<RestoreReport::Skipped> skipped, const Damaged& first, Monitor& monitor) {
+  const store::Verdicts verdicts = store::read_verdicts(store);
+  std::vector<std::uint64_t> steps = store.steps();
+  std::erase_if(steps, [&](std::uint64_t step) { return step >= below; });
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    try {
+      const auto checkpoint = store.find(*step);
+      if (!checkpoint || checkpoint->manifest.is_marked()) continue;
+      const auto verdict = store::verdict_of(verdicts, *step, checkpoint->manifest.id);
+      if (verdict == store::Verdict::damaged) {
+        skipped.push_back({.step = *step, .reason = "a verify found damage"});
+        continue;
+      }
+      RestoreReport report = restore_checkpoint(options, *checkpoint, monitor);
+      report.skipped = std::move(skipped);
+      return report;
+    } catch (const Damaged& damage) {
+      const bool known = !skipped.empty() && skipped.back().step == *step;
+      if (!known) skipped.push_back({.step = *step, .reason = damage.what()});
+    }
+  }
+  throw Damaged(first.kind(), first.begin(), first.end(),
+                std::string(first.what()) + "; and there is no good older checkpoint");
+}
+
+}  // namespace
+
+RestoreReport restore(const RestoreOptions& options, Monitor& monitor) {
+  check_options(options);
+  const auto start = Clock::now();
+  const store::Store store = store::Store::open(options.from.store);
+  RestoreReport report;
+  std::optional<std::uint64_t> step;
+  try {
+    const store::Checkpoint checkpoint = store.resolve(options.from.selector);
+    step = checkpoint.manifest.step;
+    report = restore_checkpoint(options, checkpoint, monitor);
+  } catch (const Damaged& damage) {
+    if (!options.fallback) {
+      throw Damaged(damage).with_hint("ckpt-verify says what is damaged; --fallback takes the newest good checkpoint");
+    }
+    std::vector<RestoreReport::Skipped> skipped;
+    if (step) skipped.push_back({.step = *step, .reason = damage.what()});
+    report = restore_older(options, store, step.value_or(step_asked_for(store, options.from.selector)),
+                           std::move(skipped), damage, monitor);
+  }
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+}  // namespace ckpt

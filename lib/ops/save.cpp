@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving one shard: find the content, write it into one container beside the sets, publish, commit.
+#include <ckpt/save.hpp>
+
+#include "format/constants.hpp"
+#include "format/container_reader.hpp"
+#include "format/container_writer.hpp"
+#include "format/damaged.hpp"
+#include "ops/check_container.hpp"
+#include "ops/shard_content.hpp"
+#include "ops/stdin_spool.hpp"
+#include "source/source_tree.hpp"
+#include "store/attempts.hpp"
+#include "store/pending_set.hpp"
+#include "store/retire.hpp"
+#include "store/temporary.hpp"
+
+#include <ckpt/address.hpp>
+#include <ckpt/error.hpp>
+#include <ckpt/version.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void check_options(const SaveOptions& options) {
+  const auto refuse = [](const std::string& why) { throw Error(Errc::invalid_argument, why); };
+  if (options.store.empty()) refuse("the store has an empty name");
+  if (options.step > max_step) refuse("the step is above " + std::to_string(max_step));
+  if (options.sources.empty()) refuse("there is nothing to save");
+  if (options.world_size == 0 || options.world_size > format::max_world_size) refuse("the world size is not possible");
+  if (options.rank >= options.world_size) {
+    refuse("rank " + std::to_string(options.rank) + " is not below the world size " +
+           std::to_string(options.world_size));
+  }
+  if (options.resumed_from && !options.attempt) refuse("resumed-from needs the attempt that resumes");
+  const auto stdins = std::count(options.sources.begin(), options.sources.end(), "-");
+  if (stdins > 1) refuse("standard input can be saved once");
+  if (stdins == 1 && options.stdin_name.empty()) refuse("standard input needs a name");
+  if (stdins == 0 && !options.stdin_name.empty()) refuse("a name for standard input, which is not among the sources");
+}
+
+/// Everything that stays the same during one save.
+struct Job {
+  const SaveOptions& options;
+  Monitor& monitor;
+  std::vector<source::TreeEntry> entries;
+  Clock::time_point start = Clock::now();
+};
+
+std::vector<source::TreeEntry> find_entries(const SaveOptions& options, const std::optional<ops::StdinSpool>& spool) {
+  source::TreeRequest request{.operands = {}, .directory = options.directory, .owner = options.owner};
+  std::copy_if(options.sources.begin(), options.sources.end(), std::back_inserter(request.operands),
+               [](const std::string& operand) { return operand != "-"; });
+  std::vector<source::TreeEntry> entries = source::collect_tree(request);
+  if (spool) {
+    source::TreeEntry entry = source::make_entry(options.stdin_name, spool->path(), spool->status(), options.owner);
+    entry.status.st_nlink = 1;
+    entry.file.mode = spool->mode();
+    if (options.fixed_time) entry.file.mtime_ns = *options.fixed_time * 1'000'000'000;
+    entries.push_back(std::move(entry));
+  }
+  return source::arrange(std::move(entries));
+}
+
+SaveReport report_of(const Job& job, const format::Catalog& catalog, std::uint64_t stored_bytes) {
+  SaveReport report;
+  report.step = job.options.step;
+  report.attempt = catalog.shard.attempt;
+  report.rank = job.options.rank;
+  report.world_size = job.options.world_size;
+  report.suspect = catalog.shard.marks.contains("suspect");
+  report.files = catalog.files.size();
+  report.tensors = catalog.tensors.size();
+  report.raw_bytes = catalog.raw_bytes();
+  report.stored_bytes = stored_bytes;
+  return report;
+}
+
+/// The shard that this rank has already stored for this step, committed or in its set.
+std::optional<std::string> existing_shard(const store::Store& store, const store::SetKey& set, std::uint32_t rank) {
+  if (const auto committed = store.find(set.step)) {
+    if (committed->manifest.world_size != set.world_size) return std::nullopt;
+    return committed->shard_path(committed->manifest.shards[rank]);
+  }
+  const store::SetContent pending = store::pending_set(store, set);
+  const auto own = pending.files.find(rank);
+  if (own == pending.files.end()) return std::nullopt;
+  return store.pending() + "/" + store::set_name(set) + "/" + own->second;
+}
+
+/// If this very content is stored already: the report that says so.
+std::optional<SaveReport> already_saved(const Job& job, const store::Store& store, const store::SetKey& set) {
+  const auto path = existing_shard(store, set, job.options.rank);
+  if (!path) {
+    // Another world size has been committed at this step: known before anything is read.
+    const auto committed = store.find(set.step);
+    if (committed && !job.options.replace) {
+      throw Error(Errc::exists, "'" + store.address(set.step) + "' was saved with world size " +
+                                    std::to_string(committed->manifest.world_size))
+          .with_hint("use --replace to put the new content in its place, or another step");
+    }
+    return std::nullopt;
+  }
+  std::optional<format::ContainerReader> stored;
+  try {
+    stored.emplace(*path);
+  } catch (const Error& error) {
+    // Committed in this moment, or damaged: publishing tells, and with --replace mends.
+    if (error.code() != Errc::not_found && error.code() != Errc::damaged) throw;
+    if (error.code() == Errc::damaged && !job.options.replace) throw;
+    return std::nullopt;
+  }
+  if (!ops::has_same_content(job.entries, stored->catalog(), stored->index().root, job.options.jobs, job.monitor)) {
+    if (job.options.replace) return std::nullopt;
+    throw Error(Errc::exists,
+                "'" + store.address(set.step) + "' holds other content of rank " + std::to_string(job.options.rank))
+        .with_hint("use --replace to put the new content in its place, or another step");
+  }
+  SaveReport report = report_of(job, stored->catalog(), stored->footer().file_size);
+  report.unchanged = true;
+  return report;
+}
+
+void require_space(const store::Store& store, const format::Catalog& catalog) {
+  // Headers, index and sums: less than a thousandth and a few hundred bytes a block.
+  const std::uint64_t raw = catalog.raw_bytes();
+  const std::uint64_t needed = raw + raw / 1000 + 4096 + catalog.block_sizes.size() * 256;
+  const std::uint64_t available = os::free_space(store.path());
+  if (needed <= available) return;
+  throw Error(Errc::no_space, "store '" + store.path() + "' has room for " + std::to_string(available) +
+                                  " bytes, and " + std::to_string(needed) + " are needed")
+      .with_hint("free some space; nothing was written");
+}
+
+store::Published write_and_publish(const Job& job, const store::Store& store, const store::SetKey& set,
+                                   format::Catalog catalog, SaveReport& report) {
+  const Clock::time_point start = Clock::now();
+  const store::Temporary temporary(store, 0444);
+  format::ContainerWriter writer(temporary.share(), temporary.path(), catalog);
+  ops::read_blocks(job.entries, catalog, job.options.jobs, job.monitor, "write",
+                   [&](ByteView raw, const Digest& hash) { writer.add(format::Codec::raw, raw, hash); });
+  const format::ContainerWriter::Finished finished = writer.finish();
+  report.stored_bytes = finished.size;
+  report.write_seconds = seconds_since(start);
+  if (job.options.read_back) {
+    const format::ContainerReader written(temporary.path(), os::CacheUse::bypass);
+    auto problems = ops::check_sums(written.file(), written.footer(), {.jobs = job.options.jobs}, job.monitor);
+    if (problems.empty()) problems = ops::check_blocks(written, {.jobs = job.options.jobs}, job.monitor);
+    if (!problems.empty()) {
+      throw Error(Errc::damaged, "what was written reads back differently: " + problems.front().detail)
+          .with_hint("the disk, its cable or the memory is at fault; nothing was committed");
+    }
+  }
+  return store::publish_shard(store, {.set = set,
+                                      .rank = job.options.rank,
+                                      .root = finished.root,
+                                      .temporary = temporary.path(),
+                                      .replace = job.options.replace});
+}
+
+void commit(const Job& job, const store::Store& store, const store::SetKey& set, SaveReport& report) {
+  store::CommitRequest request{.set = set, .replace = job.options.replace, .timings = {}};
+  if (!job.options.fixed_time) {
+    request.timings = {{"save", seconds_since(job.start)}, {"write", report.write_seconds}};
+  }
+  const auto committed = store::commit_if_complete(store, request);
+  report.state = committed ? SaveState::durable : SaveState::written;
+  if (committed) report.id = to_hex(committed->manifest.id);
+}
+
+}  // namespace
+
+SaveReport save(const SaveOptions& options, Monitor& monitor) {
+  check_options(options);
+  const bool store_exists = os::exists(options.store + "/" + store::description_file);
+  if (!store_exists && !options.create) (void)store::Store::open_for_writing(options.store, false);  // says why not
+
+  std::optional<ops::StdinSpool> spool;
+  if (std::find(options.sources.begin(), options.sources.end(), "-") != options.sources.end()) {
+    spool.emplace(options.stdin_fd, options.store, monitor);
+  }
+  Job job{.options = options, .monitor = monitor, .entries = find_entries(options, spool)};
+
+  store::SetKey set{.step = options.step, .world_size = options.world_size, .attempt = options.attempt.value_or(0)};
+  if (store_exists) {
+    const store::Store store = store::Store::open_for_writing(options.store, false);
+    if (!options.attempt) set.attempt = store::highest_attempt(store);
+    store::open_attempt(store, set.attempt);
+    if (options.resumed_from) {
+      const std::size_t moved = store::retire_newer(store, *options.resumed_from, set.attempt);
+      if (moved > 0) monitor.note("retired " + std::to_string(moved) + " newer checkpoints and sets");
+    }
+    store::clean_leftovers(store);
+    store::help_complete_sets(store);
+    if (auto report = already_saved(job, store, set)) {
+      commit(job, store, set, *report);
+      report->seconds = seconds_since(job.start);
+      return *report;
+    }
+  }
+
+  format::ShardInfo shard{.step = set.step,
+                          .attempt = set.attempt,
+                          .rank = options.rank,
+                          .world_size = options.world_size,
+                          .meta = options.meta,
+                          .created = options.fixed_time ? *options.fixed_time : std::time(nullptr),
+                          .marks = {},
+                          .writer = std::string("ckpt ") + version()};
+  const format::Catalog catalog =
+      ops::describe_content(job.entries, std::move(shard), options.allow_malformed, options.jobs, monitor);
+
+  const store::Store store = store::Store::open_for_writing(options.store, options.create);
+  store::open_attempt(store, set.attempt);
+  require_space(store, catalog);
+  SaveReport report = report_of(job, catalog, 0);
+  report.unchanged = write_and_publish(job, store, set, catalog, report) == store::Published::was_there;
+  commit(job, store, set, report);
+  report.seconds = seconds_since(job.start);
+  return report;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifying a store: which checkpoints, in which order, until when. What is checked in one is verify_checkpoint's.
+#include <ckpt/verify.hpp>
+
+#include "format/damaged.hpp"
+#include "ops/repair.hpp"
+#include "ops/verify_checkpoint.hpp"
+#include "os/small_file.hpp"
+#include "store/pending_set.hpp"
+#include "store/store.hpp"
+#include "store/verify_records.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void check_options(const VerifyOptions& options) {
+  const auto refuse = [](const char* why) { throw Error(Errc::invalid_argument, why); };
+  if (options.sample_percent && (*options.sample_percent <= 0 || *options.sample_percent > 100)) {
+    refuse("a sample is more than 0 and at most 100 percent");
+  }
+  if (options.budget_seconds && *options.budget_seconds <= 0) refuse("a budget of no time");
+  if (options.repair && (options.sample_percent || options.budget_seconds))
+    refuse("a repair looks at everything: no sample, no budget");
+}
+
+/// Opens the store; if its own description is damaged that's a finding, and mended with `repair`.
+std::optional<store::Store> open_store(const VerifyOptions& options, VerifyReport& report) {
+  const std::string& path = options.what.store;
+  try {
+    return store::Store::open(path);
+  } catch (const format::Damaged& damage) {
+    Damage found{.checkpoint = path, .kind = damage.kind(), .shard = store::description_file, .detail = damage.what()};
+    if (options.repair) ops::repair_store_description(path, found);
+    report.damages.push_back(found);
+    if (found.repaired) return store::Store::open(path);
+    return std::nullopt;
+  }
+}
+
+void report_pending(const store::Store& store, VerifyReport& report) {
+  for (const store::SetContent& set : store::pending_sets(store)) {
+    NotCommitted found{
+        .step = set.key.step, .attempt = set.key.attempt, .world_size = set.key.world_size, .missing_ranks = {}};
+    for (std::uint32_t rank = 0; rank < set.key.world_size; ++rank) {
+      if (!set.files.contains(rank)) found.missing_ranks.push_back(rank);
+    }
+    report.not_committed.push_back(std::move(found));
+  }
+}
+
+/// A checkpoint whose manifest can't be believed: a finding, and with `repair` perhaps a checkpoint after all.
+std::optional<store::Checkpoint> find_checkpoint_to_verify(const store::Store& store, std::uint64_t step,
+                                                           const VerifyOptions& options, VerifyReport& report) {
+  Damage found{.checkpoint = store.address(step), .shard = store::manifest_file, .detail = {}, .repair = {}};
+  try {
+    return store.find(step);
+  } catch (const format::Damaged& damage) {
+    found.kind = damage.kind();
+    found.detail = damage.what();
+  } catch (const Error& error) {
+    if (error.code() != Errc::io) throw;
+    found.kind = DamageKind::unreadable;
+    found.detail = error.what();
+  }
+  if (options.repair) ops::repair_manifest(store, step, found);
+  report.damages.push_back(found);
+  return found.repaired ? store.find(step) : std::nullopt;
+}
+
+std::vector<std::uint64_t> steps_to_verify(const store::Store& store, const Selector& selector) {
+  if (selector.kind == Selector::Kind::step) return {selector.step};
+  std::vector<std::uint64_t> steps = store.steps();
+  if (selector.kind == Selector::Kind::none) return steps;
+  // The newest may be the damaged one: then it's what is looked at.
+  try {
+    return {store.resolve(selector).manifest.step};
+  } catch (const format::Damaged&) {
+    return {steps.back()};
+  }
+}
+
+class Run {
+ public:
+  Run(const VerifyOptions& options, store::Store store, VerifyReport& report, Monitor& monitor)
+      : options_(options), store_(std::move(store)), report_(report), monitor_(monitor) {
+    if (options.budget_seconds)
+      deadline_ = Clock::now() +
+                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*options.budget_seconds));
+    cursor_path_ = options.state_file.empty() ? store::cursor_path(store_) : options.state_file;
+  }
+
+  void verify_steps(std::vector<std::uint64_t> steps) {
+    const auto cursor = options_.budget_seconds ? store::read_cursor(cursor_path_) : std::nullopt;
+    if (cursor) std::erase_if(steps, [&](std::uint64_t step) { return step < cursor->step; });
+    for (const std::uint64_t step : steps) {
+      if (is_over()) {
+        stop_at({.step = step, .id = {}});
+        return;
+      }
+      const auto checkpoint = find_checkpoint_to_verify(store_, step, options_, report_);
+      // A step that was asked for by number and isn't there is an error; one that was just pruned isn't.
+      if (!checkpoint && options_.what.selector.kind == Selector::Kind::step && report_.damages.empty()) {
+        (void)store_.resolve(options_.what.selector);
+      }
+      if (!checkpoint) continue;
+      const bool go_on = cursor && cursor->step == step && cursor->id == checkpoint->manifest.id;
+      if (!verify_one(*checkpoint, go_on ? cursor : std::nullopt)) return;
+    }
+    if (options_.budget_seconds) save_cursor(std::nullopt);
+  }
+
+  /// False if the budget ended it.
+  bool verify_one(const store::Checkpoint& checkpoint, const std::optional<store::VerifyCursor>& from) {
+    ops::CheckpointCheck check(store_, checkpoint, options_, monitor_);
+    if (from) check.start_at(from->rank, from->position);
+    ++report_.checkpoints;
+    const bool finished = check.run([&] { return is_over(); });
+    bool damaged = from && from->damaged;
+    const std::vector<Damage> found = check.damages();
+    damaged = damaged || std::any_of(found.begin(), found.end(), [](const Damage& d) { return !d.repaired; });
+    report_.bytes += check.bytes();
+    report_.damages.insert(report_.damages.end(), found.begin(), found.end());
+    report_.non_finite.insert(report_.non_finite.end(), check.non_finite().begin(), check.non_finite().end());
+    if (finished || damaged) record(checkpoint, damaged, found);
+    if (!finished) {
+      stop_at({.step = checkpoint.manifest.step,
+               .id = checkpoint.manifest.id,
+               .rank = check.position().rank,
+               .position = check.position().byte,
+               .damaged = damaged});
+    }
+    return finished;
+  }
+
+ private:
+  [[nodiscard]] bool is_over() const { return deadline_ && Clock::now() >= *deadline_; }
+
+  void stop_at(const store::VerifyCursor& cursor) {
+    report_.complete = false;
+    save_cursor(cursor);
+  }
+
+  void save_cursor(const std::optional<store::VerifyCursor>& cursor) {
+    try {
+      if (options_.state_file.empty()) os::make_directory(store_.records());
+      store::write_cursor(cursor_path_, cursor);
+    } catch (const Error& error) {
+      if (error.code() != Errc::io) throw;
+      throw Error(Errc::io, error.what(), error.system_errno())
+          .with_hint("a store that can't be written to needs a state file for a budget");
+    }
+  }
+
+  void record(const store::Checkpoint& checkpoint, bool damaged, const std::vector<Damage>& found) {
+    // A sample says something only if it found something; a retired checkpoint is never `good`.
+    if (checkpoint.retired || (options_.sample_percent && !damaged)) return;
+    store::VerifyRecord record{.step = checkpoint.manifest.step,
+                               .id = checkpoint.manifest.id,
+                               .verdict = damaged ? store::Verdict::damaged : store::Verdict::good,
+                               .level = std::string(ops::to_string(ops::effective_level(options_))),
+                               .when = std::time(nullptr),
+                               .found = {}};
+    for (const Damage& damage : found) {
+      if (!damage.repaired) record.found.push_back(damage.shard + ": " + damage.detail);
+    }
+    if (!options_.state_file.empty()) return;
+    if (!store::write_record(store_, record)) monitor_.note("the store can't be written to: no record is kept");
+  }
+
+  const VerifyOptions& options_;
+  store::Store store_;
+  VerifyReport& report_;
+  Monitor& monitor_;
+  std::optional<Clock::time_point> deadline_;
+  std::string cursor_path_;
+};
+
+}  // namespace
+
+std::string_view to_string(DamageKind kind) {
+  switch (kind) {
+    case DamageKind::truncated: return "truncated";
+    case DamageKind::altered: return "altered";
+    case DamageKind::missing: return "missing";
+    case DamageKind::unreadable: return "unreadable";
+  }
+  return "unknown";
+}
+
+bool VerifyReport::intact() const {
+  return non_finite.empty() && std::all_of(damages.begin(), damages.end(), [](const Damage& d) { return d.repaired; });
+}
+
+VerifyReport verify(const VerifyOptions& options, Monitor& monitor) {
+  check_options(options);
+  const auto start = Clock::now();
+  VerifyReport report;
+  if (const auto store = open_store(options, report)) {
+    Run run(options, *store, report, monitor);
+    if (options.what.selector.kind == Selector::Kind::id) {
+      (void)run.verify_one(store->resolve(options.what.selector), std::nullopt);
+    } else {
+      run.verify_steps(steps_to_verify(*store, options.what.selector));
+    }
+    if (options.what.selector.kind == Selector::Kind::none) report_pending(*store, report);
+  }
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/small_file.hpp"
+
+#include "os/fd.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+
+namespace ckpt::os {
+namespace {
+
+/// Removes the temporary unless it was renamed away.
+struct Temporary {
+  std::string path;
+  ~Temporary() {
+    if (!path.empty()) ::unlink(path.c_str());
+  }
+};
+
+}  // namespace
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::optional<std::string> read_small_file(const std::string& path, std::uint64_t limit) {
+  const auto fd = open_if_exists(path, O_RDONLY);
+  if (!fd) return std::nullopt;
+  const struct stat st = stat_of(*fd, path);
+  if (!S_ISREG(st.st_mode)) throw Error(Errc::damaged, "'" + path + "' is not a regular file");
+  const auto size = static_cast<std::uint64_t>(st.st_size);
+  if (size > limit) {
+    throw Error(Errc::damaged,
+                "'" + path + "' has " + std::to_string(size) + " bytes, more than " + std::to_string(limit));
+  }
+  std::string content(size, '\0');
+  const std::size_t got = read_at(*fd, 0, std::as_writable_bytes(std::span(content)), path);
+  content.resize(got);
+  return content;
+}
+
+bool publish_small_file(const std::string& path, std::string_view content, Publish how, const std::string& scratch) {
+  Temporary temporary{scratch + "/small." + unique_name()};
+  Fd fd = open(temporary.path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  write_all(fd, std::as_bytes(std::span(content)), temporary.path);
+  sync(fd, temporary.path);
+  fd.close(temporary.path);
+  if (how == Publish::replace) {
+    if (::rename(temporary.path.c_str(), path.c_str()) != 0) throw_errno(errno, "cannot rename to '" + path + "'");
+    temporary.path.clear();
+  } else if (::link(temporary.path.c_str(), path.c_str()) != 0) {
+    if (errno == EEXIST) return false;
+    throw_errno(errno, "cannot link '" + path + "'");
+  }
+  if (!temporary.path.empty()) {
+    ::unlink(temporary.path.c_str());
+    temporary.path.clear();
+  }
+  sync_directory(parent_of(path));
+  return true;
+}
+
+std::optional<std::vector<std::string>> list_directory(const std::string& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
+  if (dir == nullptr) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    throw_errno(errno, "cannot list '" + path + "'");
+  }
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(dir.get());
+    if (entry == nullptr) break;
+    std::string name(static_cast<const char*>(entry->d_name));
+    if (name != "." && name != "..") names.push_back(std::move(name));
+  }
+  if (errno != 0) throw_errno(errno, "cannot list '" + path + "'");
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0) {
+    sync_directory(parent_of(path));
+    return true;
+  }
+  if (errno != EEXIST) throw_errno(errno, "cannot make directory '" + path + "'");
+  const auto st = stat_path(path);
+  if (!st || !S_ISDIR(st->st_mode)) throw Error(Errc::exists, "'" + path + "' is there and not a directory");
+  return false;
+}
+
+void make_directories(const std::string& path) {
+  const auto st = stat_path(path);
+  if (st && S_ISDIR(st->st_mode)) return;
+  const std::string parent = parent_of(path);
+  if (parent != path && parent != ".") make_directories(parent);
+  make_directory(path);
+}
+
+std::string unique_name() {
+  static std::atomic<unsigned> counter{0};
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  std::string name(host.data());
+  for (char& c : name) {
+    if (c == '/' || c == '.') c = '_';
+  }
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random = 0;
+  std::array<char, 64> rest{};
+  std::snprintf(rest.data(), rest.size(), ".%ld.%u-%016llx", static_cast<long>(::getpid()), counter++,
+                static_cast<unsigned long long>(random));
+  return name + rest.data();
+}
+
+}  // namespace ckpt::os

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.distributed.checkpoint: a .metadata pickle that says which item lies where, and .distcp files that hold the
+// items, each a whole torch zip.
+#pragma once
+
+#include "core/bytes.hpp"
+#include "source/input.hpp"
+#include "source/parse.hpp"
+#include "source/verdict.hpp"
+
+#include <string_view>
+
+namespace ckpt::source {
+
+/// True if `input` is a .metadata pickle that can be read. It holds no tensors itself.
+[[nodiscard]] bool is_dcp_metadata(const Input& input);
+
+/// Adds the tensors of a .distcp file. Names, global shapes and offsets come from the .metadata beside it; without one,
+/// or where it doesn't speak of this file, the zips are found from the end of the file backwards. If the verdict isn't
+/// fine, `to` may hold half a result.
+[[nodiscard]] Verdict parse_distcp(std::string_view path, const Input& input, const Siblings& siblings, Parsed& to);
+
+}  // namespace ckpt::source

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torch.save wrote before the zip form: five pickles in a row, then the storages.
+#pragma once
+
+#include "core/bytes.hpp"
+#include "source/input.hpp"
+#include "source/parse.hpp"
+#include "source/verdict.hpp"
+
+namespace ckpt::source {
+
+enum class LegacyStart {
+  no,
+  perhaps,  ///< too short to tell, but right so far
+  yes,
+};
+/// `head` is the file's first bytes, at least 64 if it has so many.
+[[nodiscard]] LegacyStart looks_like_torch_legacy(ByteView head);
+
+/// Adds the tensors to `to`. If the verdict isn't fine, `to` may hold half a result.
+[[nodiscard]] Verdict parse_torch_legacy(const Input& input, Parsed& to);
+
+}  // namespace ckpt::source

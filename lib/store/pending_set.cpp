@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/pending_set.hpp"
+
+#include "format/container_reader.hpp"
+#include "format/damaged.hpp"
+#include "os/fd.hpp"
+#include "os/small_file.hpp"
+#include "store/attempts.hpp"
+#include "store/swap.hpp"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+namespace ckpt::store {
+namespace {
+
+/// A set's directory can be renamed away by a commit at any moment; then everything is looked at again, so often.
+constexpr int patience = 100;
+
+std::string set_directory(const Store& store, const SetKey& key) { return store.pending() + "/" + set_name(key); }
+
+Digest root_of(const std::string& path) { return format::ContainerReader(path).index().root; }
+
+[[noreturn]] void refuse_other_content(const Store& store, const SetKey& set, std::uint32_t rank) {
+  throw Error(Errc::exists, "'" + store.address(set.step) + "' holds other content of rank " + std::to_string(rank))
+      .with_hint("use --replace to put the new content in its place, or another step");
+}
+
+/// What is published of one rank in a set: the newest version's number and path.
+struct Newest {
+  std::uint32_t version = 0;
+  std::string path;
+};
+std::optional<Newest> newest_version(const std::string& directory, std::uint32_t rank, std::uint32_t world_size) {
+  std::optional<Newest> newest;
+  for (const std::string& name : os::list_directory(directory).value_or(std::vector<std::string>{})) {
+    const auto shard = parse_shard_name(name);
+    if (!shard || shard->rank != rank || shard->world_size != world_size) continue;
+    if (!newest || shard->version >= newest->version)
+      newest = {.version = shard->version, .path = directory + "/" + name};
+  }
+  return newest;
+}
+
+/// Compares with what is committed at the step, if anything is.
+std::optional<Published> compare_with_committed(const Store& store, const PublishRequest& request) {
+  const auto committed = store.find(request.set.step);
+  if (!committed) return std::nullopt;
+  const format::Manifest& manifest = committed->manifest;
+  const bool same = manifest.world_size == request.set.world_size && manifest.shards[request.rank].root == request.root;
+  if (same) return Published::was_there;
+  if (!request.replace) refuse_other_content(store, request.set, request.rank);
+  return std::nullopt;
+}
+
+format::Manifest describe(const SetContent& set, const std::string& directory, const CommitRequest& request) {
+  format::Manifest manifest{.id = {},
+                            .step = set.key.step,
+                            .attempt = set.key.attempt,
+                            .world_size = set.key.world_size,
+                            .shards = {},
+                            .created = std::nullopt,
+                            .meta = {},
+                            .marks = {},
+                            .timings = request.timings};
+  std::vector<Digest> roots;
+  for (const auto& [rank, name] : set.files) {
+    const format::ContainerReader container(directory + "/" + name);
+    format::require_known(container.footer().major, container.footer().flags, true, container.path());
+    const format::Catalog& catalog = container.catalog();
+    const format::ShardInfo& shard = catalog.shard;
+    if (shard.step != set.key.step || shard.rank != rank || shard.world_size != set.key.world_size ||
+        shard.attempt != set.key.attempt) {
+      throw format::Damaged(DamageKind::altered, 0, 0, "'" + directory + "/" + name + "' is a shard of another set");
+    }
+    manifest.shards.push_back({.rank = rank,
+                               .file = name,
+                               .size = container.footer().file_size,
+                               .root = container.index().root,
+                               .digest = container.digest(),
+                               .files = catalog.files.size(),
+                               .tensors = catalog.tensors.size(),
+                               .raw_bytes = catalog.raw_bytes()});
+    roots.push_back(container.index().root);
+    // Lower ranks win where two say different things; the newest shard dates the checkpoint.
+    manifest.meta.insert(shard.meta.begin(), shard.meta.end());
+    if (shard.created) manifest.created = std::max(manifest.created.value_or(*shard.created), *shard.created);
+    manifest.marks.insert(shard.marks.begin(), shard.marks.end());
+  }
+  manifest.id = format::checkpoint_id(roots);
+  return manifest;
+}
+
+/// Drops a set that isn't needed any more: its content is committed.
+void drop_set(const Store& store, const SetKey& key) {
+  const std::string directory = set_directory(store, key);
+  for (const std::string& name : os::list_directory(directory).value_or(std::vector<std::string>{})) {
+    ::unlink((directory + "/" + name).c_str());
+  }
+  ::rmdir(directory.c_str());
+}
+
+}  // namespace
+
+Published publish_shard(const Store& store, const PublishRequest& request) {
+  const std::string directory = set_directory(store, request.set);
+  for (int i = 0; i < patience; ++i) {
+    require_not_superseded(store, request.set.attempt);
+    if (const auto answer = compare_with_committed(store, request)) return *answer;
+    os::make_directory(directory);
+    const auto newest = newest_version(directory, request.rank, request.set.world_size);
+    std::uint32_t version = 0;
+    if (newest) {
+      try {
+        if (root_of(newest->path) == request.root) return Published::was_there;
+      } catch (const format::Damaged& damage) {
+        // What can't be read can't be committed either: a good shard takes its place.
+        version = newest->version + 1;
+      } catch (const Error& error) {
+        if (error.code() == Errc::not_found) continue;  // committed by another in this moment
+        throw;
+      }
+      if (version == 0) {
+        if (!request.replace) refuse_other_content(store, request.set, request.rank);
+        version = newest->version + 1;
+      }
+    }
+    const std::string path =
+        directory + "/" + shard_name({.rank = request.rank, .world_size = request.set.world_size, .version = version});
+    if (::link(request.temporary.c_str(), path.c_str()) == 0) {
+      // A commit may have renamed the directory between the link and here; then that commit has synced it.
+      try {
+        os::sync_directory(directory);
+      } catch (const Error& error) {
+        if (error.code() != Errc::not_found) throw;
+      }
+      return Published::linked;
+    }
+    if (errno != EEXIST && errno != ENOENT) os::throw_errno(errno, "cannot link '" + path + "'");
+  }
+  throw Error(Errc::busy, "'" + directory + "' keeps changing");
+}
+
+SetContent pending_set(const Store& store, const SetKey& key) {
+  SetContent content{.key = key, .files = {}};
+  std::map<std::uint32_t, std::uint32_t> versions;
+  for (const std::string& name : os::list_directory(set_directory(store, key)).value_or(std::vector<std::string>{})) {
+    const auto shard = parse_shard_name(name);
+    if (!shard || shard->world_size != key.world_size) continue;
+    const auto [known, is_new] = versions.emplace(shard->rank, shard->version);
+    if (!is_new && known->second > shard->version) continue;
+    known->second = shard->version;
+    content.files[shard->rank] = name;
+  }
+  return content;
+}
+
+std::vector<SetContent> pending_sets(const Store& store) {
+  std::vector<SetContent> sets;
+  for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
+    const auto key = parse_set_name(name);
+    if (key) sets.push_back(pending_set(store, *key));
+  }
+  return sets;
+}
+
+std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitRequest& request) {
+  const std::string directory = set_directory(store, request.set);
+  for (int i = 0; i < patience; ++i) {
+    const SetContent set = pending_set(store, request.set);
+    auto committed = store.find(request.set.step);
+    if (!set.complete()) {
+      // Gone because another has committed it, or never complete.
+      if (!committed || !set.files.empty()) return std::nullopt;
+      return committed;
+    }
+    require_not_superseded(store, request.set.attempt);
+    try {
+      const std::string manifest_path = directory + "/" + manifest_file;
+      if (!os::exists(manifest_path)) {
+        const format::Manifest manifest = describe(set, directory, request);
+        os::publish_small_file(manifest_path, format::encode_manifest(manifest), os::Publish::first_wins,
+                               store.scratch());
+      }
+      const auto manifest = read_manifest(directory);
+      if (!manifest) continue;
+      if (committed) {
+        if (committed->manifest.id != manifest->id) {
+          if (!request.replace) {
+            throw Error(Errc::exists, "'" + store.address(request.set.step) + "' is committed with other content")
+                .with_hint("use --replace to put the new content in its place, or another step");
+          }
+          committed = replace_checkpoint(store, *committed, directory, *manifest);
+        }
+        drop_set(store, request.set);
+        return committed;
+      }
+    } catch (const Error& error) {
+      if (error.code() == Errc::not_found) continue;  // committed by another in this moment
+      throw;
+    }
+    // The attempt may have been superseded while the shards were being read.
+    require_not_superseded(store, request.set.attempt);
+    const std::string target = store.step_directory(request.set.step);
+    if (::rename(directory.c_str(), target.c_str()) == 0 || errno == ENOENT) {
+      os::sync_directory(store.path());
+      os::sync_directory(store.pending());
+      committed = store.find(request.set.step);
+      if (committed) return committed;
+      continue;
+    }
+    if (errno != EEXIST && errno != ENOTEMPTY)
+      os::throw_errno(errno, "cannot rename '" + directory + "' to '" + target + "'");
+  }
+  throw Error(Errc::busy, "'" + directory + "' keeps changing");
+}
+
+void help_complete_sets(const Store& store) {
+  for (const SetContent& set : pending_sets(store)) {
+    if (!set.complete()) continue;
+    try {
+      (void)commit_if_complete(store, {.set = set.key, .replace = false, .timings = {}});
+    } catch (const Error& error) {
+      // Superseded, in conflict or damaged: for ckpt-ls and ckpt-verify to tell, not for an unrelated save to die of.
+      if (error.code() != Errc::exists && error.code() != Errc::damaged && error.code() != Errc::busy) throw;
+    }
+  }
+}
+
+}  // namespace ckpt::store

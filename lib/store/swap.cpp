@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/swap.hpp"
+
+#include "os/fd.hpp"
+#include "os/file_lock.hpp"
+#include "os/small_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <set>
+
+namespace ckpt::store {
+namespace {
+
+constexpr std::string_view marker_prefix = "swap-";
+
+std::string marker_path(const Store& store, std::uint64_t step) {
+  return store.pending() + "/" + std::string(marker_prefix) + step_name(step);
+}
+
+/// Says, durably, that a checkpoint's directory may hold files that no manifest names.
+void set_marker(const Store& store, std::uint64_t step) {
+  const std::string path = marker_path(store, step);
+  os::open(path, O_WRONLY | O_CREAT, 0666).close(path);
+  os::sync_directory(store.pending());
+}
+
+void clear_marker(const Store& store, std::uint64_t step) { ::unlink(marker_path(store, step).c_str()); }
+
+/// Links a file into the checkpoint's directory under the first version that is free; returns the name.
+std::string link_as_next_version(const Checkpoint& checkpoint, const std::string& from, std::uint32_t rank,
+                                 std::uint32_t world_size) {
+  for (std::uint32_t version = 0;; ++version) {
+    const std::string name = shard_name({.rank = rank, .world_size = world_size, .version = version});
+    if (::link(from.c_str(), (checkpoint.directory + "/" + name).c_str()) == 0) return name;
+    if (errno != EEXIST) os::throw_errno(errno, "cannot link '" + checkpoint.directory + "/" + name + "'");
+  }
+}
+
+}  // namespace
+
+std::string lock_path(const Store& store) { return store.pending() + "/lock"; }
+
+void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest) {
+  if (!checkpoint.manifest.read_only.empty()) {
+    throw Error(Errc::unsupported, "'" + checkpoint.directory + "/" + manifest_file +
+                                       "' can't be written anew: " + checkpoint.manifest.read_only);
+  }
+  os::publish_small_file(checkpoint.directory + "/" + manifest_file, format::encode_manifest(manifest),
+                         os::Publish::replace, store.scratch());
+}
+
+void remove_unnamed(const Checkpoint& checkpoint) {
+  const auto manifest = read_manifest(checkpoint.directory);
+  if (!manifest) return;
+  std::set<std::string> named = {manifest_file};
+  for (const format::ManifestShard& shard : manifest->shards) named.insert(shard.file);
+  for (const std::string& name : os::list_directory(checkpoint.directory).value_or(std::vector<std::string>{})) {
+    if (!named.contains(name)) ::unlink((checkpoint.directory + "/" + name).c_str());
+  }
+}
+
+Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,
+                              const format::Manifest& manifest) {
+  const os::FileLock lock(lock_path(store), swap_patience);
+  set_marker(store, old.manifest.step);
+  Checkpoint now{.directory = old.directory, .manifest = manifest, .retired = false};
+  for (format::ManifestShard& shard : now.manifest.shards) {
+    shard.file = link_as_next_version(old, set_directory + "/" + shard.file, shard.rank, manifest.world_size);
+  }
+  os::sync_directory(old.directory);
+  swap_manifest(store, old, now.manifest);
+  remove_unnamed(now);
+  clear_marker(store, old.manifest.step);
+  return now;
+}
+
+format::ManifestShard swap_shard(const Store& store, const Checkpoint& checkpoint, const std::string& temporary,
+                                 format::ManifestShard shard) {
+  set_marker(store, checkpoint.manifest.step);
+  shard.file = link_as_next_version(checkpoint, temporary, shard.rank, checkpoint.manifest.world_size);
+  os::sync_directory(checkpoint.directory);
+  format::Manifest manifest = checkpoint.manifest;
+  manifest.shards.at(shard.rank) = shard;
+  swap_manifest(store, checkpoint, manifest);
+  remove_unnamed(checkpoint);
+  clear_marker(store, checkpoint.manifest.step);
+  return shard;
+}
+
+void clean_dead_swaps(const Store& store) {
+  const auto names = os::list_directory(store.pending()).value_or(std::vector<std::string>{});
+  const auto is_marker = [](const std::string& name) { return name.starts_with(marker_prefix); };
+  if (std::none_of(names.begin(), names.end(), is_marker)) return;
+  // A living one holds the lock; then the marker isn't a dead one's.
+  const os::Fd lock = os::open(lock_path(store), O_RDWR | O_CREAT, 0666);
+  if (!os::try_lock(lock, lock_path(store))) return;
+  for (const std::string& name : names) {
+    if (!is_marker(name)) continue;
+    const auto step = parse_step_name(std::string_view(name).substr(marker_prefix.size()));
+    if (!step) continue;
+    const auto checkpoint = store.find(*step);
+    if (checkpoint) remove_unnamed(*checkpoint);
+    clear_marker(store, *step);
+  }
+}
+
+}  // namespace ckpt::store

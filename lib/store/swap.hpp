@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts new containers in the place of a committed checkpoint's: the rename of a new manifest.json over the old one is
+// the single moment of change. A reader gets either version; after a crash, files that no manifest names are leftovers.
+#pragma once
+
+#include "store/store.hpp"
+
+#include <chrono>
+#include <map>
+#include <string>
+
+namespace ckpt::store {
+
+/// How long a second one that replaces, repairs or re-encodes waits for the first.
+inline constexpr std::chrono::seconds swap_patience{60};
+
+/// The store's lock for all that removes or re-encodes. Writers never take it.
+[[nodiscard]] std::string lock_path(const Store& store);
+
+/// Gives a committed checkpoint the shards in `set_directory`, which `manifest` describes.
+[[nodiscard]] Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,
+                                            const format::Manifest& manifest);
+
+/// Gives one shard of a checkpoint a new container: `temporary` is a synced file in Store::scratch(), `shard` its
+/// record without a name. The caller holds the lock. Returns the new record.
+format::ManifestShard swap_shard(const Store& store, const Checkpoint& checkpoint, const std::string& temporary,
+                                 format::ManifestShard shard);
+
+/// Replaces the manifest alone. The caller holds the lock.
+void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest);
+
+/// Deletes what no manifest names in a checkpoint's directory. The caller holds the lock.
+void remove_unnamed(const Checkpoint& checkpoint);
+
+/// Finishes the clean-up of swaps whose process died: tells them by their markers.
+void clean_dead_swaps(const Store& store);
+
+}  // namespace ckpt::store

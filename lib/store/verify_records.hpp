@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verify found, kept where the next reader sees it. A record belongs to one content (step and id); its file's name
+// says the verdict, so that a listing of the directory is enough to know which checkpoints are good.
+#pragma once
+
+#include "core/digest.hpp"
+#include "store/store.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ckpt::store {
+
+enum class Verdict { good, damaged };
+
+struct VerifyRecord {
+  std::uint64_t step = 0;
+  Digest id;
+  Verdict verdict = Verdict::good;
+  std::string level;               ///< "quick", "stored", "deep"
+  std::int64_t when = 0;           ///< seconds since the epoch
+  std::vector<std::string> found;  ///< a line for each damage
+};
+
+/// Writes a record in the place of any older one of the same content. A store that can't be written to keeps none:
+/// then false is the answer.
+bool write_record(const Store& store, const VerifyRecord& record);
+
+/// Verdicts of a store's records, by step and the id's first eight hex digits.
+using Verdicts = std::map<std::pair<std::uint64_t, std::string>, Verdict>;
+[[nodiscard]] Verdicts read_verdicts(const Store& store);
+[[nodiscard]] std::optional<Verdict> verdict_of(const Verdicts& verdicts, std::uint64_t step, const Digest& id);
+
+/// Where a verify with a budget goes on: the first byte of a shard that hasn't been checked.
+struct VerifyCursor {
+  std::uint64_t step = 0;
+  Digest id;
+  std::uint32_t rank = 0;
+  std::uint64_t position = 0;
+  bool damaged = false;  ///< what was checked of this checkpoint so far has damage
+};
+/// `path` is a file of its own; nothing if it isn't there or can't be believed.
+[[nodiscard]] std::optional<VerifyCursor> read_cursor(const std::string& path);
+void write_cursor(const std::string& path, const std::optional<VerifyCursor>& cursor);
+[[nodiscard]] std::string cursor_path(const Store& store);
+
+}  // namespace ckpt::store

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# ckpt-output(5) names every key of the JSON records and every tsv column, in that order.
+import json
+import os
+import re
+import shutil
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from tap import FIXTURES, check, main, run
+
+TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
+
+def documented():
+    """The keys of each record type, from the list after the line that names it."""
+    with open(f"{TOP}/man/ckpt-output.5", encoding="utf-8") as file:
+        text = file.read()
+    keys, current = {}, []
+    for line in text.splitlines():
+        named = re.match(r"\.Cm (\w+) [:,]$", line)
+        if named:
+            current = ["damage", "non_finite"] if named.group(1) == "damage" else [named.group(1)]
+        if line.startswith(".Bl"):
+            for name in current:
+                keys[name] = []
+        item = re.match(r"\.It Cm (\w+)$", line)
+        if item:
+            for name in current:
+                keys[name].append(item.group(1))
+    return keys
+
+
+def records(*command, expect=(0,)):
+    lines = run(*command, "--json", expect=expect).stdout.decode().splitlines()
+    found = [json.loads(line) for line in lines]
+    check(found[0]["type"] == "header" and found[0]["schema"] == command[0] + "/1", f"header is {found[0]}")
+    check(found[-1]["type"] == "summary", f"summary is {found[-1]}")
+    return found[1:-1]
+
+
+def agree(*command, expect=(0,), tsv=True):
+    keys = documented()
+    found = records(*command, expect=expect)
+    check(found, f"no record from {command}")
+    for record in found:
+        kind = record.pop("type")
+        check(list(record) == keys.get(kind), f"{command}: {kind} has {list(record)}, documented are {keys.get(kind)}")
+    if tsv:
+        lines = run(*command, "--format=tsv", expect=expect).stdout.decode().splitlines()
+        for line in lines:
+            columns = line.split("\t")
+            check(len(columns) == len(found[0]), f"{command}: tsv has {len(columns)} columns, JSON {len(found[0])} keys")
+
+
+def state():
+    shutil.copy(f"{FIXTURES}/train_step5.pt", "state.pt")
+    return "state.pt"
+
+
+def test_save():
+    agree("ckpt-save", state(), "s@1")
+
+
+def test_ls_of_a_store():
+    run("ckpt-save", state(), "s@1")
+    agree("ckpt-ls", "s")
+
+
+def test_ls_of_a_checkpoint():
+    run("ckpt-save", state(), "s@1")
+    agree("ckpt-ls", "s@1")
+
+
+def test_ls_tensors_with_and_without_stats():
+    run("ckpt-save", state(), "s@1")
+    agree("ckpt-ls", "--tensors", "s")
+    agree("ckpt-ls", "--tensors", "--stats", "s")
+
+
+def test_ls_sums():
+    run("ckpt-save", state(), "s@1")
+    agree("ckpt-ls", "--sums", "s")
+
+
+def test_ls_get():
+    run("ckpt-save", state(), "s@1")
+    agree("ckpt-ls", "--get=id", "s", tsv=False)
+
+
+def test_ls_pending():
+    run("ckpt-save", "--rank=0", "--world-size=2", state(), "s@1")
+    agree("ckpt-ls", "--pending", "s")
+
+
+def test_restore_of_files_and_of_tensors():
+    run("ckpt-save", state(), "s@1")
+    agree("ckpt-restore", "s", "out")
+    agree("ckpt-restore", "-f", "-o", "t.tar", "--as=tar", "s")
+
+
+def test_verify_of_an_intact_store_names_sets_in_json_and_has_no_line_of_tsv():
+    run("ckpt-save", state(), "s@1")
+    run("ckpt-save", "--rank=0", "--world-size=2", "state.pt", "s@2")
+    agree("ckpt-verify", "s", tsv=False)
+    run("ckpt-verify", "--format=tsv", "s", stdout=False, stderr=False)
+
+
+def test_verify_of_a_damaged_store():
+    run("ckpt-save", state(), "s@1")
+    os.truncate(next(os.path.join(base, f) for base, _, files in os.walk("s") for f in files if f.startswith("shard-")), 5000)
+    agree("ckpt-verify", "s", expect=(1,), tsv=False)
+    for line in run("ckpt-verify", "--format=tsv", "s", expect=(1,)).stdout.decode().splitlines():
+        check(len(line.split("\t")) == len(documented()["damage"]), f"columns: {line!r}")
+
+
+main()

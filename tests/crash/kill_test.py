@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+# kill -9 loops: saves are killed at random moments while a verify runs beside them. Only a lost or wrong byte, a store
+# that can't be read, or a next save that fails counts. CKPT_KILL_ROUNDS: how many kills a test does.
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import make_input
+from tap import check, main, run
+
+ROUNDS = int(os.environ.get("CKPT_KILL_ROUNDS", "60"))
+SEED = int(os.environ.get("CKPT_KILL_SEED", str(random.randrange(1 << 30))))
+
+
+def content(root):
+    found = {}
+    for base, _, files in os.walk(root):
+        for name in files:
+            with open(os.path.join(base, name), "rb") as f:
+                found[os.path.relpath(os.path.join(base, name), root)] = f.read()
+    return found
+
+
+def inputs(count):
+    for n in range(count):
+        make_input.directory(f"in{n}", n, 3000)
+        make_input.put(f"in{n}/noise", make_input.noise(n, 3000000))
+    return [content(f"in{n}") for n in range(count)]
+
+
+class Beside:
+    """Verifies the store over and over until it's stopped; damage that it sees is a failure."""
+
+    def __enter__(self):
+        self.problem, self.stop = None, threading.Event()
+        self.thread = threading.Thread(target=self.work)
+        self.thread.start()
+        return self
+
+    def work(self):
+        while not self.stop.is_set() and self.problem is None:
+            done = subprocess.run(["ckpt-verify", "st"], capture_output=True)
+            # Before the first save has made the store, there's nothing to look at.
+            if done.returncode == 2 and not os.path.exists("st/ckpt-store.json"):
+                continue
+            if done.returncode != 0 or done.stdout:
+                self.problem = f"verify beside it: {done.returncode} {done.stdout[:500]!r} {done.stderr[:500]!r}"
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+        check(self.problem is None, self.problem)
+
+
+def how_long(*command):
+    begin = time.monotonic()
+    run(*command, stderr=False)
+    return time.monotonic() - begin
+
+
+def kill_at_random(rng, limit, *commands):
+    running = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for c in commands]
+    time.sleep(rng.uniform(0, limit))
+    victims = running if len(running) == 1 else [rng.choice(running)]
+    for process in victims:
+        process.send_signal(signal.SIGKILL)
+    said = []
+    for process, command in zip(running, commands):
+        out, err = process.communicate(timeout=120)
+        check(process.returncode in (0, -signal.SIGKILL), f"{command}: {process.returncode} {err[:500]!r}")
+        said.append(bool(out))
+    return said
+
+
+def restored(address):
+    run("rm", "-rf", "out")
+    run("ckpt-restore", address, "out", stderr=False)
+    return content("out")
+
+
+def no_temporaries():
+    left = [os.path.join(b, n) for b, ds, fs in os.walk("st/.pending") for n in fs + ds
+            if n != "tmp" and "lock" not in n and not n.startswith(("attempt-", "small."))]
+    trash = os.listdir("st/.trash") if os.path.isdir("st/.trash") else []
+    check(not left and not trash, lambda: f"leftovers: {left} {trash}")
+
+
+def test_saves_of_new_steps_are_killed():
+    rng, wanted = random.Random(SEED), inputs(2)
+    limit = how_long("ckpt-save", "in0", "st@1") * 1.2
+    held = {1: wanted[0]}
+    with Beside():
+        for step in range(2, ROUNDS + 2):
+            n = step % 2
+            said = kill_at_random(rng, limit, ("ckpt-save", f"in{n}", f"st@{step}"))
+            if said[0]:
+                held[step] = wanted[n]
+            if step % 5 == 0:
+                check(restored(f"st@{max(held)}") == held[max(held)], f"step {max(held)} has other content (seed {SEED})")
+    for step, want in held.items():
+        check(restored(f"st@{step}") == want, f"step {step} has other content (seed {SEED})")
+    run("ckpt-save", "in0", "st@9999", stderr=False)
+    no_temporaries()
+    run("ckpt-verify", "--deep", "st", stdout=False, stderr=False)
+
+
+def test_ranks_at_once_are_killed_and_run_again():
+    rng, wanted = random.Random(SEED), inputs(3)
+    whole = {f"rank-{r:05}/{name}": data for r in range(3) for name, data in wanted[r].items()}
+    limit = how_long("ckpt-save", "in0", "other@1") * 3
+    with Beside():
+        for step in range(1, ROUNDS // 4 + 2):
+            commands = [("ckpt-save", f"--rank={r}", "--world-size=3", f"in{r}", f"st@{step}") for r in range(3)]
+            kill_at_random(rng, limit, *commands)
+            for command in commands:
+                run(*command, stderr=False)
+            run("rm", "-rf", "out")
+            run("ckpt-restore", "--by-rank", f"st@{step}", "out", stderr=False)
+            check(content("out") == whole, f"step {step} has other content (seed {SEED})")
+    no_temporaries()
+    run("ckpt-verify", "--deep", "st", stdout=False, stderr=False)
+
+
+def test_replacing_saves_are_killed():
+    rng, wanted = random.Random(SEED), inputs(2)
+    run("ckpt-save", "in1", "st@1", stderr=False)
+    limit = how_long("ckpt-save", "in0", "st@2") * 1.2
+    with Beside():
+        for turn in range(ROUNDS // 2):
+            n = (turn + 1) % 2
+            said = kill_at_random(rng, limit, ("ckpt-save", "--replace", f"in{n}", "st@2"))
+            now = restored("st@2")
+            check(now == wanted[n] or (not said[0] and now in wanted), f"step 2 holds something else (seed {SEED})")
+            check(restored("st@1") == wanted[1], f"step 1 has other content (seed {SEED})")
+    run("ckpt-save", "--replace", "in0", "st@2", stderr=False)
+    run("ckpt-save", "in0", "st@9999", stderr=False)
+    no_temporaries()
+    check(len(os.listdir("st/0000000002")) == 2, lambda: f"leftovers: {os.listdir('st/0000000002')}")
+    run("ckpt-verify", "--deep", "st", stdout=False, stderr=False)
+
+
+def test_retiring_saves_are_killed():
+    rng, wanted = random.Random(SEED), inputs(2)
+    run("ckpt-save", "in1", "st@1", stderr=False)
+    limit = how_long("ckpt-save", "in0", "st@2") * 1.2
+    with Beside():
+        for attempt in range(1, ROUNDS // 4 + 1):
+            command = ("ckpt-save", f"--attempt={attempt}", "--resumed-from=1", "in0", "st@2")
+            kill_at_random(rng, limit, command)
+            run(*command, stderr=False)
+            check(restored("st") == wanted[0], f"the latest has other content (seed {SEED})")
+            check(restored("st@1") == wanted[1], f"step 1 has other content (seed {SEED})")
+    no_temporaries()
+    run("ckpt-verify", "--deep", "st", stdout=False, stderr=False)
+
+
+def test_repairs_are_killed():
+    rng, wanted = random.Random(SEED), inputs(1)
+    run("ckpt-save", "in0", "st@1", stderr=False)
+    limit = how_long("ckpt-verify", "st") * 6 + 0.02
+    for _ in range(ROUNDS // 4):
+        path = max((os.path.join("st/0000000001", n) for n in os.listdir("st/0000000001") if n.endswith(".ckpt")),
+                   key=os.path.getmtime)
+        with open(path, "r+b") as f:
+            at = rng.randrange(os.path.getsize(path))
+            f.seek(at)
+            byte = f.read(1)[0]
+            f.seek(at)
+            f.write(bytes([byte ^ 1 << rng.randrange(8)]))
+        process = subprocess.Popen(["ckpt-verify", "--repair", "st"], stdout=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0, limit))
+        process.kill()
+        process.wait()
+        run("ckpt-verify", "--repair", "st")
+        check(restored("st@1") == wanted[0], f"another content after a repair (seed {SEED})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzzes the old torch format.
+#include "parse_fuzz.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::parse_as("input.pth", fuzz::text_of(data, size));
+  return 0;
+}
