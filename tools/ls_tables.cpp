@@ -97,7 +97,8 @@ void print_table(Report& report, const std::vector<FileInfo>& list, bool) {
 void print_table(Report& report, const std::vector<TensorListing>& list, bool) {
   std::vector<Column> columns = {{"RANK", right}, {"FILE", left},  {"NAME", left}, {"DTYPE", left},
                                  {"SHAPE", left}, {"SIZE", right}, {"PART", left}};
-  const bool with_stats = !list.empty() && list.front().stats.has_value();
+  const bool with_stats =
+      std::any_of(list.begin(), list.end(), [](const TensorListing& tensor) { return tensor.stats.has_value(); });
   if (with_stats) {
     const std::vector<Column> more = {{"MIN", right},  {"MAX", right}, {"MEAN", right},
                                       {"NORM", right}, {"NAN", right}, {"INF", right}};

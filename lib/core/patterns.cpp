@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/patterns.hpp"
 
-#include <algorithm>
 #include <fnmatch.h>
+#include <algorithm>
 
 namespace ckpt {
 

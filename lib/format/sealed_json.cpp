@@ -20,6 +20,26 @@ std::string_view sealed_part(std::string_view text) {
   return text.substr(size, key.size()) == key ? text.substr(0, size) : std::string_view{};
 }
 
+/// The JSON library copies values recursively: a text with a million brackets would end the process.
+bool nests_too_deeply(std::string_view text) {
+  constexpr int most = 32;
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string && (c == '[' || c == '{')) {
+      if (++depth > most) return true;
+    } else if (!in_string && (c == ']' || c == '}')) {
+      --depth;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string seal(const nlohmann::ordered_json& object) {
@@ -43,6 +63,9 @@ nlohmann::ordered_json unseal(std::string_view text, const std::string& name) {
   }
   if (!is_sealed(text)) {
     throw Damaged(DamageKind::altered, 0, text.size(), "'" + name + "' doesn't match its checksum");
+  }
+  if (nests_too_deeply(text)) {
+    throw Damaged(DamageKind::altered, 0, text.size(), "'" + name + "' is nested too deeply");
   }
   nlohmann::ordered_json object = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!object.is_object()) throw Damaged(DamageKind::altered, 0, text.size(), "'" + name + "' is not a JSON object");

@@ -5,13 +5,16 @@
 #include "format/container_reader.hpp"
 #include "format/damaged.hpp"
 #include "os/fd.hpp"
+#include "os/small_file.hpp"
 #include "store/pending_set.hpp"
 #include "store/store.hpp"
 #include "store/verify_records.hpp"
 
 #include <ckpt/error.hpp>
 
+#include <sys/stat.h>
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <utility>
 
@@ -63,6 +66,18 @@ std::string reason_of(const store::SetContent& set) {
     reason += (named++ == 0 ? " " : ", ") + std::to_string(rank);
   }
   return reason;
+}
+
+/// True only where a store could be made: nothing is there, or an empty directory. Anything else without a description
+/// is trouble, and no reason to start from zero.
+bool is_nothing(const std::string& path) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0) {
+    if (errno == ENOENT) return true;
+    os::throw_errno(errno, "cannot stat '" + path + "'");
+  }
+  const auto names = os::list_directory(path);
+  return names && names->empty();
 }
 
 template <class Visit>
@@ -150,7 +165,7 @@ std::vector<FileInfo> list_files(const Address& address) {
 }
 
 bool has_good_checkpoint(const Address& address) {
-  if (!os::exists(address.store + "/" + store::description_file)) return false;
+  if (is_nothing(address.store)) return false;
   const store::Store store = store::Store::open(address.store);
   const store::Verdicts verdicts = store::read_verdicts(store);
   const auto is_good = [&](const store::Checkpoint& checkpoint) {

@@ -9,8 +9,8 @@
 #include "os/direct_writer.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
+#include "os/temporary_file.hpp"
 #include "store/swap.hpp"
-#include "store/temporary.hpp"
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ namespace ckpt::ops {
 namespace {
 
 /// Writes a copy with some bits turned over, synced.
-void write_mended(const os::AdaptiveReader& file, const std::vector<FlippedBit>& flips, const store::Temporary& to) {
+void write_mended(const os::AdaptiveReader& file, const std::vector<FlippedBit>& flips, const os::TemporaryFile& to) {
   os::DirectWriter writer(to.share(), to.path(), [](std::span<const std::byte>) {});
   os::AlignedBuffer buffer;
   for (std::uint64_t at = 0; at < file.size(); at += check_unit) {
@@ -62,7 +62,7 @@ RepairResult repair_shard(const store::Store& store, const store::Checkpoint& ch
   if (mending.flips.empty())
     return {.repaired = false, .what = "no bit is wrong: the damage was there when the sums were made"};
 
-  const store::Temporary temporary(writable, 0444);
+  const os::TemporaryFile temporary(writable.scratch(), 0444);
   write_mended(file, mending.flips, temporary);
   const format::ContainerReader mended(temporary.path());
   if (mended.digest() != shard.digest)

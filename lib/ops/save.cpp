@@ -9,11 +9,12 @@
 #include "ops/check_container.hpp"
 #include "ops/shard_content.hpp"
 #include "ops/stdin_spool.hpp"
+#include "os/temporary_file.hpp"
 #include "source/source_tree.hpp"
 #include "store/attempts.hpp"
+#include "store/leftovers.hpp"
 #include "store/pending_set.hpp"
 #include "store/retire.hpp"
-#include "store/temporary.hpp"
 
 #include <ckpt/address.hpp>
 #include <ckpt/error.hpp>
@@ -84,34 +85,51 @@ SaveReport report_of(const Job& job, const format::Catalog& catalog, std::uint64
   return report;
 }
 
-/// The shard that this rank has already stored for this step, committed or in its set.
-std::optional<std::string> existing_shard(const store::Store& store, const store::SetKey& set, std::uint32_t rank) {
-  if (const auto committed = store.find(set.step)) {
-    if (committed->manifest.world_size != set.world_size) return std::nullopt;
-    return committed->shard_path(committed->manifest.shards[rank]);
-  }
-  const store::SetContent pending = store::pending_set(store, set);
-  const auto own = pending.files.find(rank);
-  if (own == pending.files.end()) return std::nullopt;
-  return store.pending() + "/" + store::set_name(set) + "/" + own->second;
-}
-
-/// If this very content is stored already: the report that says so.
-std::optional<SaveReport> already_saved(const Job& job, const store::Store& store, const store::SetKey& set) {
-  const auto path = existing_shard(store, set, job.options.rank);
-  if (!path) {
-    // Another world size has been committed at this step: known before anything is read.
-    const auto committed = store.find(set.step);
-    if (committed && !job.options.replace) {
-      throw Error(Errc::exists, "'" + store.address(set.step) + "' was saved with world size " +
-                                    std::to_string(committed->manifest.world_size))
+/// The shard that this rank has already stored for this step.
+struct ExistingShard {
+  std::string path;
+  std::optional<store::Checkpoint> checkpoint;  ///< that it's part of; nothing: it's in its set
+};
+std::optional<ExistingShard> existing_shard(const store::Store& store, const store::SetKey& set,
+                                            const SaveOptions& options) {
+  if (auto committed = store.find(set.step)) {
+    const std::uint32_t world_size = committed->manifest.world_size;
+    // A set that replaces needs the shards of all ranks, also of those that stay the same.
+    if (options.replace && (world_size != 1 || set.world_size != 1)) return std::nullopt;
+    if (world_size != set.world_size) {
+      throw Error(Errc::exists,
+                  "'" + store.address(set.step) + "' was saved with world size " + std::to_string(world_size))
           .with_hint("use --replace to put the new content in its place, or another step");
     }
-    return std::nullopt;
+    std::string path = committed->shard_path(committed->manifest.shards[options.rank]);
+    return ExistingShard{.path = std::move(path), .checkpoint = std::move(committed)};
   }
+  const store::SetContent pending = store::pending_set(store, set);
+  const auto own = pending.files.find(options.rank);
+  if (own == pending.files.end()) return std::nullopt;
+  return ExistingShard{.path = store.pending() + "/" + store::set_name(set) + "/" + own->second, .checkpoint = {}};
+}
+
+/// Commits the set if it's complete now, and fills in state and id.
+std::optional<store::Checkpoint> commit(const Job& job, const store::Store& store, const store::SetKey& set,
+                                        SaveReport& report) {
+  store::CommitRequest request{.set = set, .timings = {}};
+  if (!job.options.fixed_time) {
+    request.timings = {{"save", seconds_since(job.start)}, {"write", report.write_seconds}};
+  }
+  auto committed = store::commit_if_complete(store, request);
+  report.state = committed ? SaveState::durable : SaveState::written;
+  if (committed) report.id = to_hex(committed->manifest.id);
+  return committed;
+}
+
+/// If this very content is stored already: the report that says so, with the set committed if it's complete.
+std::optional<SaveReport> already_saved(const Job& job, const store::Store& store, const store::SetKey& set) {
+  const auto existing = existing_shard(store, set, job.options);
+  if (!existing) return std::nullopt;
   std::optional<format::ContainerReader> stored;
   try {
-    stored.emplace(*path);
+    stored.emplace(existing->path);
   } catch (const Error& error) {
     // Committed in this moment, or damaged: publishing tells, and with --replace mends.
     if (error.code() != Errc::not_found && error.code() != Errc::damaged) throw;
@@ -126,6 +144,14 @@ std::optional<SaveReport> already_saved(const Job& job, const store::Store& stor
   }
   SaveReport report = report_of(job, stored->catalog(), stored->footer().file_size);
   report.unchanged = true;
+  if (existing->checkpoint) {
+    report.state = SaveState::durable;
+    report.id = to_hex(existing->checkpoint->manifest.id);
+    return report;
+  }
+  const auto committed = commit(job, store, set, report);
+  // A manifest that a dead writer left in the set may name an older shard of this rank: then it's not saved yet.
+  if (committed && committed->manifest.shards.at(job.options.rank).root != stored->index().root) return std::nullopt;
   return report;
 }
 
@@ -140,40 +166,43 @@ void require_space(const store::Store& store, const format::Catalog& catalog) {
       .with_hint("free some space; nothing was written");
 }
 
-store::Published write_and_publish(const Job& job, const store::Store& store, const store::SetKey& set,
-                                   format::Catalog catalog, SaveReport& report) {
-  const Clock::time_point start = Clock::now();
-  const store::Temporary temporary(store, 0444);
+/// Writes the container under a temporary name, synced.
+format::ContainerWriter::Finished write_container(const Job& job, const os::TemporaryFile& temporary,
+                                                  const format::Catalog& catalog) {
   format::ContainerWriter writer(temporary.share(), temporary.path(), catalog);
   ops::read_blocks(job.entries, catalog, job.options.jobs, job.monitor, "write",
                    [&](ByteView raw, const Digest& hash) { writer.add(format::Codec::raw, raw, hash); });
-  const format::ContainerWriter::Finished finished = writer.finish();
-  report.stored_bytes = finished.size;
-  report.write_seconds = seconds_since(start);
-  if (job.options.read_back) {
-    const format::ContainerReader written(temporary.path(), os::CacheUse::bypass);
-    auto problems = ops::check_sums(written.file(), written.footer(), {.jobs = job.options.jobs}, job.monitor);
-    if (problems.empty()) problems = ops::check_blocks(written, {.jobs = job.options.jobs}, job.monitor);
-    if (!problems.empty()) {
-      throw Error(Errc::damaged, "what was written reads back differently: " + problems.front().detail)
-          .with_hint("the disk, its cable or the memory is at fault; nothing was committed");
-    }
-  }
-  return store::publish_shard(store, {.set = set,
-                                      .rank = job.options.rank,
-                                      .root = finished.root,
-                                      .temporary = temporary.path(),
-                                      .replace = job.options.replace});
+  return writer.finish();
 }
 
-void commit(const Job& job, const store::Store& store, const store::SetKey& set, SaveReport& report) {
-  store::CommitRequest request{.set = set, .replace = job.options.replace, .timings = {}};
-  if (!job.options.fixed_time) {
-    request.timings = {{"save", seconds_since(job.start)}, {"write", report.write_seconds}};
+void read_back(const Job& job, const std::string& path) {
+  const format::ContainerReader written(path, os::CacheUse::bypass);
+  auto problems = ops::check_sums(written.file(), written.footer(), {.jobs = job.options.jobs}, job.monitor);
+  if (problems.empty()) problems = ops::check_blocks(written, {.jobs = job.options.jobs}, job.monitor);
+  if (problems.empty()) return;
+  throw Error(Errc::damaged, "what was written reads back differently: " + problems.front().detail)
+      .with_hint("the disk, its cable or the memory is at fault; nothing was committed");
+}
+
+void publish_and_commit(const Job& job, const store::Store& store, const store::SetKey& set,
+                        const std::string& temporary, const Digest& root, SaveReport& report) {
+  constexpr int patience = 16;
+  for (int i = 0; i < patience; ++i) {
+    const store::Published published = store::publish_shard(
+        store,
+        {.set = set, .rank = job.options.rank, .root = root, .temporary = temporary, .replace = job.options.replace});
+    if (published == store::Published::committed) {
+      report.unchanged = true;
+      report.state = SaveState::durable;
+      report.id = to_hex(store.resolve({.kind = Selector::Kind::step, .step = set.step}).manifest.id);
+      return;
+    }
+    report.unchanged = published == store::Published::in_set;
+    const auto committed = commit(job, store, set, report);
+    // A manifest that a dead writer left in the set may name an older shard of this rank: then again, over that one.
+    if (!committed || committed->manifest.shards.at(job.options.rank).root == root) return;
   }
-  const auto committed = store::commit_if_complete(store, request);
-  report.state = committed ? SaveState::durable : SaveState::written;
-  if (committed) report.id = to_hex(committed->manifest.id);
+  throw Error(Errc::busy, "'" + store.address(set.step) + "' keeps changing");
 }
 
 }  // namespace
@@ -201,7 +230,6 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
     store::clean_leftovers(store);
     store::help_complete_sets(store);
     if (auto report = already_saved(job, store, set)) {
-      commit(job, store, set, *report);
       report->seconds = seconds_since(job.start);
       return *report;
     }
@@ -222,8 +250,13 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
   store::open_attempt(store, set.attempt);
   require_space(store, catalog);
   SaveReport report = report_of(job, catalog, 0);
-  report.unchanged = write_and_publish(job, store, set, catalog, report) == store::Published::was_there;
-  commit(job, store, set, report);
+  const auto write_start = Clock::now();
+  const os::TemporaryFile temporary(store.scratch(), 0444);
+  const format::ContainerWriter::Finished finished = write_container(job, temporary, catalog);
+  report.stored_bytes = finished.size;
+  report.write_seconds = seconds_since(write_start);
+  if (options.read_back) read_back(job, temporary.path());
+  publish_and_commit(job, store, set, temporary.path(), finished.root, report);
   report.seconds = seconds_since(job.start);
   return report;
 }

@@ -5,8 +5,8 @@
 #include "format/constants.hpp"
 #include "format/container_index.hpp"
 #include "ops/source_readers.hpp"
-#include "source/parse.hpp"
 #include "ops/stop.hpp"
+#include "source/parse.hpp"
 
 #include <ckpt/error.hpp>
 

@@ -95,11 +95,12 @@ class Run {
     if (options.budget_seconds)
       deadline_ = Clock::now() +
                   std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*options.budget_seconds));
-    cursor_path_ = options.state_file.empty() ? store::cursor_path(store_) : options.state_file;
+    state_path_ = options.state_file.empty() ? store::state_path(store_) : options.state_file;
+    if (options.budget_seconds || !options.state_file.empty()) state_ = store::read_state(state_path_);
   }
 
   void verify_steps(std::vector<std::uint64_t> steps) {
-    const auto cursor = options_.budget_seconds ? store::read_cursor(cursor_path_) : std::nullopt;
+    const auto cursor = options_.budget_seconds ? std::exchange(state_.cursor, std::nullopt) : std::nullopt;
     if (cursor) std::erase_if(steps, [&](std::uint64_t step) { return step < cursor->step; });
     for (const std::uint64_t step : steps) {
       if (is_over()) {
@@ -115,7 +116,6 @@ class Run {
       const bool go_on = cursor && cursor->step == step && cursor->id == checkpoint->manifest.id;
       if (!verify_one(*checkpoint, go_on ? cursor : std::nullopt)) return;
     }
-    if (options_.budget_seconds) save_cursor(std::nullopt);
   }
 
   /// False if the budget ended it.
@@ -141,23 +141,24 @@ class Run {
     return finished;
   }
 
+  /// Keeps what the next run needs.
+  void save_state() {
+    if (!options_.budget_seconds && options_.state_file.empty()) return;
+    try {
+      if (options_.state_file.empty()) os::make_directory(store_.records());
+      store::write_state(state_path_, state_);
+    } catch (const Error& error) {
+      // What was found stands; only the next run has to begin again.
+      monitor_.warning(std::string(error.what()) + "; the next run starts from the beginning");
+    }
+  }
+
  private:
   [[nodiscard]] bool is_over() const { return deadline_ && Clock::now() >= *deadline_; }
 
   void stop_at(const store::VerifyCursor& cursor) {
     report_.complete = false;
-    save_cursor(cursor);
-  }
-
-  void save_cursor(const std::optional<store::VerifyCursor>& cursor) {
-    try {
-      if (options_.state_file.empty()) os::make_directory(store_.records());
-      store::write_cursor(cursor_path_, cursor);
-    } catch (const Error& error) {
-      if (error.code() != Errc::io) throw;
-      throw Error(Errc::io, error.what(), error.system_errno())
-          .with_hint("a store that can't be written to needs a state file for a budget");
-    }
+    state_.cursor = cursor;
   }
 
   void record(const store::Checkpoint& checkpoint, bool damaged, const std::vector<Damage>& found) {
@@ -172,8 +173,16 @@ class Run {
     for (const Damage& damage : found) {
       if (!damage.repaired) record.found.push_back(damage.shard + ": " + damage.detail);
     }
-    if (!options_.state_file.empty()) return;
-    if (!store::write_record(store_, record)) monitor_.note("the store can't be written to: no record is kept");
+    if (!options_.state_file.empty()) {
+      std::erase_if(state_.records, [&](const store::VerifyRecord& r) { return r.step == record.step; });
+      state_.records.push_back(std::move(record));
+      return;
+    }
+    try {
+      if (!store::write_record(store_, record)) monitor_.note("the store can't be written to: no record is kept");
+    } catch (const Error& error) {
+      monitor_.warning(std::string(error.what()) + "; no record of this verify is kept");
+    }
   }
 
   const VerifyOptions& options_;
@@ -181,7 +190,8 @@ class Run {
   VerifyReport& report_;
   Monitor& monitor_;
   std::optional<Clock::time_point> deadline_;
-  std::string cursor_path_;
+  std::string state_path_;
+  store::VerifyState state_;
 };
 
 }  // namespace
@@ -211,6 +221,7 @@ VerifyReport verify(const VerifyOptions& options, Monitor& monitor) {
     } else {
       run.verify_steps(steps_to_verify(*store, options.what.selector));
     }
+    run.save_state();
     if (options.what.selector.kind == Selector::Kind::none) report_pending(*store, report);
   }
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();

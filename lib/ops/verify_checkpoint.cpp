@@ -56,7 +56,8 @@ CheckpointCheck::CheckpointCheck(const store::Store& store, store::Checkpoint ch
 }
 
 bool CheckpointCheck::run(const std::function<bool()>& is_over) {
-  for (const format::ManifestShard& shard : checkpoint_.manifest.shards) {
+  for (std::size_t s = 0; s < checkpoint_.manifest.shards.size(); ++s) {
+    const format::ManifestShard shard = checkpoint_.manifest.shards[s];  // a copy: a repair swaps the manifest
     if (shard.rank < position_.rank) continue;
     if (shard.rank > position_.rank) position_ = {.rank = shard.rank, .byte = 0};
     const std::size_t first_damage = damages_.size();
@@ -91,7 +92,8 @@ bool CheckpointCheck::matches_manifest(const format::ContainerReader& container,
   const format::ShardInfo& info = container.catalog().shard;
   const format::Manifest& manifest = checkpoint_.manifest;
   const bool same = container.digest() == shard.digest && container.index().root == shard.root &&
-                    info.rank == shard.rank && info.step == manifest.step && info.world_size == manifest.world_size;
+                    container.footer().file_size == shard.size && info.rank == shard.rank &&
+                    info.step == manifest.step && info.world_size == manifest.world_size;
   if (!same) add(shard, nullptr, {.detail = "it is another container than the manifest names"});
   return same;
 }
@@ -107,8 +109,9 @@ void CheckpointCheck::check_without_index(const os::AdaptiveReader& file, const 
       if (problem.begin < first.end && problem.end > first.begin) continue;
       add(shard, nullptr, problem);
     }
-  } catch (const format::Damaged&) {
-    return;  // without footer or sums nothing more can be said than has been
+  } catch (const Error& error) {
+    // Without footer or sums nothing more can be said than has been.
+    if (error.code() != Errc::damaged && error.code() != Errc::io) throw;
   }
 }
 
@@ -156,7 +159,24 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
     if (position_.byte > 0 && is_over()) return false;
     request.begin = position_.byte;
     request.end = position_.byte + piece;
-    const auto in_sums = check_sums(container->file(), container->footer(), request, monitor_);
+    std::vector<Problem> in_sums;
+    try {
+      in_sums = check_sums(container->file(), container->footer(), request, monitor_);
+    } catch (const format::Damaged& damage) {
+      // The sums themselves: without them nothing can be said about the other stored bytes.
+      add(shard, nullptr,
+          {.kind = damage.kind(), .begin = damage.begin(), .end = damage.end(), .detail = damage.what()});
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != Errc::io) throw;
+      const format::Section& sums = container->footer().sums;
+      add(shard, nullptr,
+          {.kind = DamageKind::unreadable,
+           .begin = sums.offset,
+           .end = sums.offset + sums.size,
+           .detail = error.what()});
+      return true;
+    }
     for (const Problem& problem : in_sums) add(shard, &*container, problem);
     if (level != VerifyLevel::deep) continue;
     request.on_progress = nullptr;  // the same bytes again

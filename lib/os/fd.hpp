@@ -8,12 +8,12 @@
 #include <ckpt/error.hpp>
 
 #include <sys/stat.h>
-#include <utility>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace ckpt::os {
 

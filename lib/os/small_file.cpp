@@ -2,6 +2,7 @@
 #include "os/small_file.hpp"
 
 #include "os/fd.hpp"
+#include "os/temporary_file.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,18 +16,6 @@
 #include <memory>
 
 namespace ckpt::os {
-namespace {
-
-/// Removes the temporary unless it was renamed away.
-struct Temporary {
-  std::string path;
-  ~Temporary() {
-    if (!path.empty()) ::unlink(path.c_str());
-  }
-};
-
-}  // namespace
-
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -50,21 +39,15 @@ std::optional<std::string> read_small_file(const std::string& path, std::uint64_
 }
 
 bool publish_small_file(const std::string& path, std::string_view content, Publish how, const std::string& scratch) {
-  Temporary temporary{scratch + "/small." + unique_name()};
-  Fd fd = open(temporary.path, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  write_all(fd, std::as_bytes(std::span(content)), temporary.path);
-  sync(fd, temporary.path);
-  fd.close(temporary.path);
+  TemporaryFile temporary(scratch, 0666);
+  write_all(temporary.fd(), std::as_bytes(std::span(content)), temporary.path());
+  sync(temporary.fd(), temporary.path());
   if (how == Publish::replace) {
-    if (::rename(temporary.path.c_str(), path.c_str()) != 0) throw_errno(errno, "cannot rename to '" + path + "'");
-    temporary.path.clear();
-  } else if (::link(temporary.path.c_str(), path.c_str()) != 0) {
+    if (::rename(temporary.path().c_str(), path.c_str()) != 0) throw_errno(errno, "cannot rename to '" + path + "'");
+    temporary.forget_name();
+  } else if (::link(temporary.path().c_str(), path.c_str()) != 0) {
     if (errno == EEXIST) return false;
     throw_errno(errno, "cannot link '" + path + "'");
-  }
-  if (!temporary.path.empty()) {
-    ::unlink(temporary.path.c_str());
-    temporary.path.clear();
   }
   sync_directory(parent_of(path));
   return true;

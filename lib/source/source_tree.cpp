@@ -72,9 +72,10 @@ class Walk {
         entries_.push_back(std::move(entry));
         return;
       }
+      // What a link inside the followed directory points to is judged by that directory: it's the root there.
       ++followed_;
       st = require_status(origin, true);
-      add_found(path, origin, st, root);
+      add_found(path, origin, st, path);
       --followed_;
       return;
     }

@@ -5,6 +5,7 @@
 //     manifest.json
 //     shard-00000-of-00004.ckpt           shard-00000-of-00004.1.ckpt: a later version of the same shard
 //   .pending/0000001010.4.2/              a set: step, world size, attempt
+//   .pending/0000001010.4.2.replace       that set may take the place of what is committed at its step
 //   .pending/attempt-0000000002           attempt 2 has opened the store
 //   .pending/tmp/                         files in the making, locked by their writer
 #pragma once
@@ -19,6 +20,8 @@ namespace ckpt::store {
 
 inline constexpr const char* description_file = "ckpt-store.json";
 inline constexpr const char* manifest_file = "manifest.json";
+/// After a set's name: the mark of one that may take the place of what is committed.
+inline constexpr std::string_view replace_suffix = ".replace";
 
 struct SetKey {
   std::uint64_t step = 0;

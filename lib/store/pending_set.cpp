@@ -8,6 +8,7 @@
 #include "store/attempts.hpp"
 #include "store/swap.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -50,7 +51,8 @@ std::optional<Published> compare_with_committed(const Store& store, const Publis
   if (!committed) return std::nullopt;
   const format::Manifest& manifest = committed->manifest;
   const bool same = manifest.world_size == request.set.world_size && manifest.shards[request.rank].root == request.root;
-  if (same) return Published::was_there;
+  // A set that replaces is a set like any other: it needs the shards of all ranks, also of those that stay the same.
+  if (same && (!request.replace || manifest.world_size == 1)) return Published::committed;
   if (!request.replace) refuse_other_content(store, request.set, request.rank);
   return std::nullopt;
 }
@@ -93,6 +95,18 @@ format::Manifest describe(const SetContent& set, const std::string& directory, c
   return manifest;
 }
 
+std::string replace_marker(const Store& store, const SetKey& key) {
+  return set_directory(store, key) + std::string(replace_suffix);
+}
+
+/// Before the first shard is published: so a dead writer's set is either marked, or has nothing to replace.
+void mark_as_replacing(const Store& store, const SetKey& key) {
+  const std::string path = replace_marker(store, key);
+  if (os::exists(path)) return;
+  os::open(path, O_WRONLY | O_CREAT, 0666).close(path);
+  os::sync_directory(store.pending());
+}
+
 /// Drops a set that isn't needed any more: its content is committed.
 void drop_set(const Store& store, const SetKey& key) {
   const std::string directory = set_directory(store, key);
@@ -100,6 +114,7 @@ void drop_set(const Store& store, const SetKey& key) {
     ::unlink((directory + "/" + name).c_str());
   }
   ::rmdir(directory.c_str());
+  ::unlink(replace_marker(store, key).c_str());
 }
 
 }  // namespace
@@ -110,11 +125,12 @@ Published publish_shard(const Store& store, const PublishRequest& request) {
     require_not_superseded(store, request.set.attempt);
     if (const auto answer = compare_with_committed(store, request)) return *answer;
     os::make_directory(directory);
+    if (request.replace) mark_as_replacing(store, request.set);
     const auto newest = newest_version(directory, request.rank, request.set.world_size);
     std::uint32_t version = 0;
     if (newest) {
       try {
-        if (root_of(newest->path) == request.root) return Published::was_there;
+        if (root_of(newest->path) == request.root) return Published::in_set;
       } catch (const format::Damaged& damage) {
         // What can't be read can't be committed either: a good shard takes its place.
         version = newest->version + 1;
@@ -130,6 +146,8 @@ Published publish_shard(const Store& store, const PublishRequest& request) {
     const std::string path =
         directory + "/" + shard_name({.rank = request.rank, .world_size = request.set.world_size, .version = version});
     if (::link(request.temporary.c_str(), path.c_str()) == 0) {
+      // Again: a cleaner may have met the mark before there was a set to it.
+      if (request.replace) mark_as_replacing(store, request.set);
       // A commit may have renamed the directory between the link and here; then that commit has synced it.
       try {
         os::sync_directory(directory);
@@ -178,24 +196,25 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
     }
     require_not_superseded(store, request.set.attempt);
     try {
+      if (committed) {
+        const format::Manifest manifest = describe(set, directory, request);
+        if (committed->manifest.id != manifest.id) {
+          if (!os::exists(replace_marker(store, request.set))) {
+            throw Error(Errc::exists, "'" + store.address(request.set.step) + "' is committed with other content")
+                .with_hint("use --replace to put the new content in its place, or another step");
+          }
+          committed = replace_checkpoint(store, *committed, directory, manifest);
+        }
+        drop_set(store, request.set);
+        return committed;
+      }
+      // The first manifest stays, whoever writes it. A shard that was published anew since then isn't in it; its writer
+      // sees that in what is committed.
       const std::string manifest_path = directory + "/" + manifest_file;
       if (!os::exists(manifest_path)) {
         const format::Manifest manifest = describe(set, directory, request);
         os::publish_small_file(manifest_path, format::encode_manifest(manifest), os::Publish::first_wins,
                                store.scratch());
-      }
-      const auto manifest = read_manifest(directory);
-      if (!manifest) continue;
-      if (committed) {
-        if (committed->manifest.id != manifest->id) {
-          if (!request.replace) {
-            throw Error(Errc::exists, "'" + store.address(request.set.step) + "' is committed with other content")
-                .with_hint("use --replace to put the new content in its place, or another step");
-          }
-          committed = replace_checkpoint(store, *committed, directory, *manifest);
-        }
-        drop_set(store, request.set);
-        return committed;
       }
     } catch (const Error& error) {
       if (error.code() == Errc::not_found) continue;  // committed by another in this moment
@@ -206,6 +225,7 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
     const std::string target = store.step_directory(request.set.step);
     if (::rename(directory.c_str(), target.c_str()) == 0 || errno == ENOENT) {
       os::sync_directory(store.path());
+      ::unlink(replace_marker(store, request.set).c_str());
       os::sync_directory(store.pending());
       committed = store.find(request.set.step);
       if (committed) return committed;
@@ -221,7 +241,7 @@ void help_complete_sets(const Store& store) {
   for (const SetContent& set : pending_sets(store)) {
     if (!set.complete()) continue;
     try {
-      (void)commit_if_complete(store, {.set = set.key, .replace = false, .timings = {}});
+      (void)commit_if_complete(store, {.set = set.key, .timings = {}});
     } catch (const Error& error) {
       // Superseded, in conflict or damaged: for ckpt-ls and ckpt-verify to tell, not for an unrelated save to die of.
       if (error.code() != Errc::exists && error.code() != Errc::damaged && error.code() != Errc::busy) throw;

@@ -18,7 +18,8 @@ namespace ckpt::store {
 
 enum class Published {
   linked,     ///< the shard is in its set now
-  was_there,  ///< the set, or the committed checkpoint, held the same content already
+  in_set,     ///< the set held the same content already
+  committed,  ///< the committed checkpoint holds the same content already
 };
 
 struct PublishRequest {
@@ -30,7 +31,8 @@ struct PublishRequest {
 };
 
 /// Links a shard into its set, durably. Throws Errc::exists if the same rank has published other content and `replace`
-/// isn't set, or a higher attempt has opened the store.
+/// isn't set, or a higher attempt has opened the store. With `replace` the set is marked, so that whoever completes it
+/// replaces what is committed.
 Published publish_shard(const Store& store, const PublishRequest& request);
 
 /// What is there of a set: the newest version of each rank's shard, by rank.
@@ -44,12 +46,11 @@ struct SetContent {
 
 struct CommitRequest {
   SetKey set;
-  bool replace = false;
   std::map<std::string, double> timings;
 };
 
 /// Commits a set if it's complete, durably; nothing if it isn't. If the step is committed already with the same id,
-/// that checkpoint is the answer; with another id it's Errc::exists, or with `replace` the new one takes its place.
+/// that checkpoint is the answer; with another id it's Errc::exists, or if the set is marked so it takes its place.
 std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitRequest& request);
 
 /// Commits every complete set that a dead writer left behind. What can't be committed stays as it is.

@@ -5,6 +5,7 @@
 #include "format/damaged.hpp"
 #include "os/fd.hpp"
 #include "os/small_file.hpp"
+#include "os/temporary_file.hpp"
 
 #include <algorithm>
 
@@ -17,8 +18,8 @@ constexpr std::uint64_t max_description_size = 1U << 20U;
 bool holds_other_things(const std::string& path) {
   const auto names = os::list_directory(path);
   return names && std::any_of(names->begin(), names->end(), [](const std::string& name) {
-           return !name.starts_with(description_file) && !name.starts_with("small.") && !name.starts_with(".") &&
-                  name != "lost+found";
+           return !name.starts_with(description_file) && !name.starts_with(os::temporary_prefix) &&
+                  !name.starts_with(".") && name != "lost+found";
          });
 }
 

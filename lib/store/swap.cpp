@@ -40,15 +40,19 @@ std::string link_as_next_version(const Checkpoint& checkpoint, const std::string
   }
 }
 
+void require_writable(const Checkpoint& checkpoint) {
+  if (!checkpoint.manifest.read_only.empty()) {
+    throw Error(Errc::unsupported, "'" + checkpoint.directory + "/" + manifest_file +
+                                       "' can't be written anew: " + checkpoint.manifest.read_only);
+  }
+}
+
 }  // namespace
 
 std::string lock_path(const Store& store) { return store.pending() + "/lock"; }
 
 void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest) {
-  if (!checkpoint.manifest.read_only.empty()) {
-    throw Error(Errc::unsupported, "'" + checkpoint.directory + "/" + manifest_file +
-                                       "' can't be written anew: " + checkpoint.manifest.read_only);
-  }
+  require_writable(checkpoint);
   os::publish_small_file(checkpoint.directory + "/" + manifest_file, format::encode_manifest(manifest),
                          os::Publish::replace, store.scratch());
 }
@@ -65,6 +69,7 @@ void remove_unnamed(const Checkpoint& checkpoint) {
 
 Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,
                               const format::Manifest& manifest) {
+  require_writable(old);
   const os::FileLock lock(lock_path(store), swap_patience);
   set_marker(store, old.manifest.step);
   Checkpoint now{.directory = old.directory, .manifest = manifest, .retired = false};
@@ -80,6 +85,7 @@ Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const s
 
 format::ManifestShard swap_shard(const Store& store, const Checkpoint& checkpoint, const std::string& temporary,
                                  format::ManifestShard shard) {
+  require_writable(checkpoint);
   set_marker(store, checkpoint.manifest.step);
   shard.file = link_as_next_version(checkpoint, temporary, shard.rank, checkpoint.manifest.world_size);
   os::sync_directory(checkpoint.directory);

@@ -17,9 +17,35 @@ namespace {
 
 constexpr std::string_view good_suffix = ".good.json";
 constexpr std::string_view damaged_suffix = ".damaged.json";
-constexpr std::uint64_t max_cursor_size = 65536;
+constexpr std::uint64_t max_state_size = 64U << 20U;
+constexpr std::string_view state_format = "ckpt-verify-state";
 
 std::string base_name(std::uint64_t step, const Digest& id) { return step_name(step) + "-" + to_hex(id).substr(0, 8); }
+
+nlohmann::ordered_json encode_record(const VerifyRecord& record) {
+  return {{"format", "ckpt-verify-record"}, {"step", record.step},
+          {"id", to_hex(record.id)},        {"result", record.verdict == Verdict::good ? "good" : "damaged"},
+          {"level", record.level},          {"time", format::rfc3339(record.when)},
+          {"found", record.found}};
+}
+
+/// Throws what the JSON library throws.
+VerifyRecord decode_record(const nlohmann::json& object) {
+  return {.step = object.at("step").get<std::uint64_t>(),
+          .id = digest_from_hex(object.at("id").get<std::string>()).value_or(Digest{}),
+          .verdict = object.at("result") == "good" ? Verdict::good : Verdict::damaged,
+          .level = object.at("level").get<std::string>(),
+          .when = format::from_rfc3339(object.at("time").get<std::string>()).value_or(0),
+          .found = object.at("found").get<std::vector<std::string>>()};
+}
+
+VerifyCursor decode_cursor(const nlohmann::json& object) {
+  return {.step = object.at("step").get<std::uint64_t>(),
+          .id = digest_from_hex(object.at("id").get<std::string>()).value_or(Digest{}),
+          .rank = object.at("rank").get<std::uint32_t>(),
+          .position = object.at("position").get<std::uint64_t>(),
+          .damaged = object.at("damaged").get<bool>()};
+}
 
 bool is_read_only(const Error& error) {
   return error.system_errno() == EROFS || error.system_errno() == EACCES || error.system_errno() == EPERM;
@@ -28,16 +54,11 @@ bool is_read_only(const Error& error) {
 }  // namespace
 
 bool write_record(const Store& store, const VerifyRecord& record) {
-  nlohmann::ordered_json object = {
-      {"format", "ckpt-verify-record"}, {"step", record.step},
-      {"id", to_hex(record.id)},        {"result", record.verdict == Verdict::good ? "good" : "damaged"},
-      {"level", record.level},          {"time", format::rfc3339(record.when)},
-      {"found", record.found}};
   const std::string base = store.records() + "/" + base_name(record.step, record.id);
   const bool good = record.verdict == Verdict::good;
   try {
     os::make_directory(store.records());
-    os::publish_small_file(base + std::string(good ? good_suffix : damaged_suffix), format::seal(object),
+    os::publish_small_file(base + std::string(good ? good_suffix : damaged_suffix), format::seal(encode_record(record)),
                            os::Publish::replace, store.records());
   } catch (const Error& error) {
     if (is_read_only(error)) return false;
@@ -69,38 +90,35 @@ std::optional<Verdict> verdict_of(const Verdicts& verdicts, std::uint64_t step, 
   return it == verdicts.end() ? std::nullopt : std::optional(it->second);
 }
 
-std::string cursor_path(const Store& store) { return store.records() + "/cursor.json"; }
+std::string state_path(const Store& store) { return store.records() + "/state.json"; }
 
-std::optional<VerifyCursor> read_cursor(const std::string& path) {
-  const auto text = os::read_small_file(path, max_cursor_size);
-  if (!text || text->empty()) return std::nullopt;
-  // A cursor only says where to go on: a bad one costs a start from the beginning.
-  if (!format::is_sealed(*text)) return std::nullopt;
-  const auto object = nlohmann::json::parse(*text, nullptr, false);
-  if (!object.is_object() || !object.contains("step")) return std::nullopt;
+VerifyState read_state(const std::string& path) {
+  const auto text = os::read_small_file(path, max_state_size);
+  // A state only says where to go on and what was found: a bad one costs a start from the beginning.
+  if (!text || !format::is_sealed(*text)) return {};
   try {
-    if (object.value("format", "") != "ckpt-verify-cursor") return std::nullopt;
-    const auto id = digest_from_hex(object.value("id", ""));
-    if (!id) return std::nullopt;
-    return VerifyCursor{.step = object.value("step", std::uint64_t{0}),
-                        .id = *id,
-                        .rank = object.value("rank", std::uint32_t{0}),
-                        .position = object.value("position", std::uint64_t{0}),
-                        .damaged = object.value("damaged", false)};
+    const auto object = nlohmann::json::parse(*text);
+    if (object.at("format") != state_format) return {};
+    VerifyState state;
+    if (object.contains("cursor")) state.cursor = decode_cursor(object.at("cursor"));
+    for (const auto& record : object.at("records")) state.records.push_back(decode_record(record));
+    return state;
   } catch (const nlohmann::json::exception&) {
-    return std::nullopt;  // a member of another type
+    return {};
   }
 }
 
-void write_cursor(const std::string& path, const std::optional<VerifyCursor>& cursor) {
-  nlohmann::ordered_json object = {{"format", "ckpt-verify-cursor"}};
-  if (cursor) {
-    object["step"] = cursor->step;
-    object["id"] = to_hex(cursor->id);
-    object["rank"] = cursor->rank;
-    object["position"] = cursor->position;
-    object["damaged"] = cursor->damaged;
+void write_state(const std::string& path, const VerifyState& state) {
+  nlohmann::ordered_json object = {{"format", state_format}};
+  if (state.cursor) {
+    object["cursor"] = {{"step", state.cursor->step},
+                        {"id", to_hex(state.cursor->id)},
+                        {"rank", state.cursor->rank},
+                        {"position", state.cursor->position},
+                        {"damaged", state.cursor->damaged}};
   }
+  object["records"] = nlohmann::ordered_json::array();
+  for (const VerifyRecord& record : state.records) object["records"].push_back(encode_record(record));
   os::publish_small_file(path, format::seal(object), os::Publish::replace, os::parent_of(path));
 }
 

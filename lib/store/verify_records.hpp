@@ -43,9 +43,15 @@ struct VerifyCursor {
   std::uint64_t position = 0;
   bool damaged = false;  ///< what was checked of this checkpoint so far has damage
 };
-/// `path` is a file of its own; nothing if it isn't there or can't be believed.
-[[nodiscard]] std::optional<VerifyCursor> read_cursor(const std::string& path);
-void write_cursor(const std::string& path, const std::optional<VerifyCursor>& cursor);
-[[nodiscard]] std::string cursor_path(const Store& store);
+/// What is kept between runs: in the store the cursor alone, since records have files of their own; beside a store that
+/// can't be written to, both.
+struct VerifyState {
+  std::optional<VerifyCursor> cursor;
+  std::vector<VerifyRecord> records;  ///< one a checkpoint
+};
+/// Empty if there's no such file, or it can't be believed.
+[[nodiscard]] VerifyState read_state(const std::string& path);
+void write_state(const std::string& path, const VerifyState& state);
+[[nodiscard]] std::string state_path(const Store& store);
 
 }  // namespace ckpt::store

@@ -91,6 +91,18 @@ test_a_shard_with_other_content_is_refused() {
   whole st@1 2
 }
 
+test_a_replaced_set_may_have_shards_that_did_not_change() {
+  inputs 3
+  shard 0 2 st@1
+  shard 1 2 st@1
+  save --replace --rank=0 --world-size=2 r0 st@1
+  save --replace --rank=1 --world-size=2 r2 st@1
+  restore --by-rank st@1 out
+  same_file r0/rank0.pt out/rank-00000/rank0.pt
+  same_file r2/rank2.pt out/rank-00001/rank2.pt
+  no_leftovers st
+}
+
 test_a_late_shard_of_a_committed_step_is_a_success() {
   inputs 2
   shard 0 2 st@1

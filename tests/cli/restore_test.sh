@@ -125,14 +125,14 @@ test_an_exact_name_goes_before_a_pattern() {
 test_identical_files_are_not_written_again() {
   two_steps
   restore st@1 out
-  stat -c '%n %i %Z' out/state.pt out/sub/model.safetensors >before
+  stat -c '%n %i %Y' out/state.pt out/sub/model.safetensors >before
   restore st@1 out
-  stat -c '%n %i %Z' out/state.pt out/sub/model.safetensors >after
+  stat -c '%n %i %Y' out/state.pt out/sub/model.safetensors >after
   same_file before after
   rm out/state.pt
   restore st@1 out
   same_tree run1 out
-  stat -c '%n %i %Z' out/sub/model.safetensors >third
+  stat -c '%n %i %Y' out/sub/model.safetensors >third
   same_file third <(tail -n 1 before)
 }
 
@@ -153,10 +153,10 @@ test_foreign_files_stay_untouched() {
   mkdir -p out/sub
   echo mine >out/notes
   echo mine >out/sub/notes
-  stat -c '%n %i %Z' out/notes out/sub/notes >before
+  stat -c '%n %i %Y' out/notes out/sub/notes >before
   restore st@1 out
   restore --force st@2 out
-  stat -c '%n %i %Z' out/notes out/sub/notes >after
+  stat -c '%n %i %Y' out/notes out/sub/notes >after
   same_file before after
   same_file run2/state.pt out/state.pt
 }

@@ -85,7 +85,7 @@ def restored(address):
 
 def no_temporaries():
     left = [os.path.join(b, n) for b, ds, fs in os.walk("st/.pending") for n in fs + ds
-            if n != "tmp" and "lock" not in n and not n.startswith(("attempt-", "small."))]
+            if n != "tmp" and "lock" not in n and not n.startswith("attempt-")]
     trash = os.listdir("st/.trash") if os.path.isdir("st/.trash") else []
     check(not left and not trash, lambda: f"leftovers: {left} {trash}")
 

@@ -49,7 +49,7 @@ std::string env(const char* name) {
 enum class Mode { off, count, fail, cut_short, kill, cut, tear };
 
 /// What a call needs to go wrong in its own way.
-enum class Kind { write, create, sync, other };
+enum class Kind { write, open, create, sync, other };
 
 class Shim {
  public:
@@ -66,7 +66,8 @@ class Shim {
   bool strike(Kind kind, const char* name, const std::string& path) {
     ++count_;
     log(name, path);
-    if (mode_ == Mode::fail && sticky_ && count_ > at_ && at_ != 0 && (kind == Kind::write || kind == Kind::create)) {
+    if (mode_ == Mode::fail && sticky_ && count_ > at_ && at_ != 0 &&
+        (kind == Kind::write || kind == Kind::open || kind == Kind::create)) {
       errno = errno_;
       return true;
     }
@@ -74,7 +75,7 @@ class Shim {
     switch (mode_) {
       case Mode::fail:
         // No local file system interrupts these, so no caller need expect it.
-        if (errno_ == EINTR && kind == Kind::other) return false;
+        if (errno_ == EINTR && (kind == Kind::create || kind == Kind::other)) return false;
         errno = errno_;
         return true;
       case Mode::kill: ::kill(getpid(), SIGKILL); return false;
@@ -217,7 +218,7 @@ int do_open(const char* name, int at, const char* path, int flags, Call call) {
   if (place.path.empty()) return call();
   const std::lock_guard lock(shim.mutex);
   const bool counts = creates || (flags & O_TRUNC) != 0;
-  if (counts && shim.strike(Kind::create, name, place.path)) return -1;
+  if (counts && shim.strike(Kind::open, name, place.path)) return -1;
   const bool was_there = !unnamed && faccessat(place.dir, place.name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
   if (was_there && (flags & O_TRUNC) != 0 && shim.keeps_books()) shim.disk.before_truncate(place.dir, place.name, 0);
   const int fd = call();

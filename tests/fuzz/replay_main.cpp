@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -18,7 +17,8 @@ namespace fs = std::filesystem;
 
 void replay(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::string text(fs::file_size(path), '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   const std::vector<std::uint8_t> bytes(text.begin(), text.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size() / 2);

@@ -67,7 +67,7 @@ def restores(store):
         copy(store)
         for n, (_, address, names) in enumerate(checkpoints(store)):
             options = ["--by-rank"] if len(names) > 1 else []
-            run("ckpt-restore", *options, address, f"out{n}", stderr=False)
+            run("ckpt-restore", "-q", *options, address, f"out{n}", stderr=False)
             for rank, name in enumerate(names):
                 same(store, name, golden_tree.describe(f"out{n}/rank-{rank:05}" if options else f"out{n}"))
     return test
@@ -90,7 +90,7 @@ def saving_again_changes_nothing(store):
         for n, (directory, address, names) in enumerate(checkpoints(store)):
             if directory.startswith(".") or len(names) > 1:
                 continue
-            run("ckpt-restore", address, f"out{n}", stderr=False)
+            run("ckpt-restore", "-q", address, f"out{n}", stderr=False)
             before = sorted(os.listdir(f"{store}/{directory}"))
             attempt = ["--attempt=1"] if store == "v1-retired" else []
             run("ckpt-save", "-q", "--allow-malformed", *attempt, f"out{n}", address, stderr=False)

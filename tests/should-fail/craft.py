@@ -197,7 +197,7 @@ class Container:
         out += bytes(align(len(out), 8))
         bare = 48 + 40 * len(entries)
         size = bare + align(len(out) + bare, 4096 if len(payload) >= 65536 else 8)
-        head = bytearray(struct.pack("<IHHQQQIIQ", 0x52464B43, kind, 0, size, len(payload), first, len(entries), 0, 0))
+        head = bytearray(struct.pack("<IHHQQQIIQ", 0x52464B43, kind, 0, size, len(payload), first, len(entries), 40, 0))
         for raw, stored, codec, digest in entries:
             head += struct.pack("<QQQ", raw, stored, codec) + digest
         head += bytes(size - len(head))

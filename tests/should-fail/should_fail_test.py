@@ -26,7 +26,7 @@ def bound():
 
 
 def tool(*command, expect):
-    done = run(*command, expect=None, preexec_fn=bound, timeout=60)
+    done = run(*command, expect=None, timeout=60)
     check(done.returncode in expect,
           lambda: f"{done.returncode}, not one of {expect}: {command}\n{done.stdout[:800]!r}\n{done.stderr[:800]!r}")
     check(done.returncode != 2 or done.stderr, lambda: f"2 without a message: {command}")
@@ -45,22 +45,24 @@ def make_store(path="st"):
     run("ckpt-save", "run", path + "@1", stderr=False)
 
 
-def refuses(verify=(1, 2), restore=(2,), stored=None):
-    """`stored`: what verify says that looks at stored bytes only, if it may differ from --deep."""
+def refuses(verify=(1, 2), restore=(2,), stored=None, values=True):
+    """`stored`: what verify says that looks at stored bytes only, if it may differ from --deep. Without `values` no
+    tensor is read as such."""
     listing = sorted(os.listdir("."))
     tool("ckpt-verify", "st", expect=stored or verify)
     tool("ckpt-verify", "--deep", "st", expect=verify)
     tool("ckpt-verify", "--quick", "st", expect=(0, 1, 2))
     tool("ckpt-restore", "st@1", "dest", expect=restore)
     tool("ckpt-restore", "--force", "--by-rank", "st@1", "dest2", expect=restore)
-    for options in (["st"], ["--tensors", "--stats", "st@1"], ["--sums", "st@1"], ["--json", "st@1"]):
+    for options in (["st"], ["--tensors", *(["--stats"] if values else []), "st@1"], ["--sums", "st@1"], ["--json", "st@1"]):
         tool("ckpt-ls", *options, expect=(0, 2))
     tool("ckpt-ls", "--exists", "st", expect=(0, 1, 2))
-    tool("ckpt-restore", "--tensor=*", "--as=tar", "-o", "out.tar", "st@1", expect=(0, 2))
+    if values:
+        tool("ckpt-restore", "--tensor=*", "--as=tar", "-o", "out.tar", "st@1", expect=(0, 2))
     for made in ("dest", "dest2", "out.tar"):
         if os.path.isdir(made):
             left = [os.path.join(b, f) for b, _, fs in os.walk(made) for f in fs]
-            check(restore == (0,) or not left, lambda: f"files in {made}: {left}")
+            check(0 in restore or not left, lambda: f"files in {made}: {left}")
             shutil.rmtree(made)
         elif os.path.exists(made):
             os.remove(made)
@@ -284,7 +286,7 @@ for what, column, code, change in (
     container(f"a tensor {what}")(_)
 
 
-@container("an expanded tensor of no strides and 2^60 elements is no reason to take memory", verify=(0,), restore=(0,))
+@container("an expanded tensor of no strides and 2^60 elements is no reason to take memory", verify=(0,), restore=(0,), values=False)
 def _(shard):
     table = shard.catalog["tensors"]
     set_numbers(table, "stride", "q", [0] * len(numbers(table, "stride", "q")))
@@ -508,7 +510,7 @@ def _(value):
     value["shards"].append(dict(value["shards"][0]))
 
 
-@manifest("a manifest with a shard twice and a world of two")
+@manifest("a manifest with a shard twice and a world of two", restore=(0, 2))
 def _(value):
     value["shards"].append(dict(value["shards"][0], rank=1))
     value["world_size"] = 2
@@ -561,7 +563,7 @@ def _(value):
     value["id"] = checkpoint_id(value["shards"])
 
 
-@manifest("a manifest with another size of the shard")
+@manifest("a manifest with another size of the shard", restore=(0, 2))
 def _(value):
     value["shards"][0]["size"] += 1
 
@@ -728,4 +730,5 @@ def _():
 
 
 if __name__ == "__main__":
+    bound()  # inherited by every tool
     main(TESTS)

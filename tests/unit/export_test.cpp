@@ -56,7 +56,9 @@ TEST_SUITE("export") {
     const unit_test::Scratch scratch;
     std::size_t checked = 0;
     std::uint64_t step = 0;
-    for (const auto& [file, tensors] : expected.items()) {
+    for (const auto& item : expected.items()) {
+      const std::string file = item.key();
+      const auto& tensors = item.value();
       CAPTURE(file);
       const std::string store = scratch / "store";
       save(store, {source_test::fixture_path(file)}, ++step);

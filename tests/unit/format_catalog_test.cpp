@@ -112,10 +112,12 @@ TEST_SUITE("format catalog") {
   TEST_CASE("a missing table or column is refused") {
     const Json sound = sound_document();
     for (const auto& [table, members] : sound.items()) {
-      CAPTURE(table);
+      const std::string of_table = table;
+      CAPTURE(of_table);
       CHECK_THROWS_AS(decode_edited([&, name = table](Json& d) { d.erase(name); }), Damaged);
       for (const auto& [name, value] : members.items()) {
-        CAPTURE(name);
+        const std::string of_column = name;
+        CAPTURE(of_column);
         if (table == "shard" && name == "created") continue;
         CHECK_THROWS_AS(decode_edited([&, t = table, c = name](Json& d) { d[t].erase(c); }), Damaged);
         CHECK_THROWS_AS(decode_edited([&, t = table, c = name](Json& d) { d[t][c] = nullptr; }), Damaged);
@@ -128,7 +130,8 @@ TEST_SUITE("format catalog") {
     for (const auto& [table, members] : sound.items()) {
       if (table == "shard") continue;
       for (const auto& [name, value] : members.items()) {
-        CAPTURE(table + "." + name);
+        const std::string column_name = table + "." + name;
+        CAPTURE(column_name);
         CHECK_THROWS_AS(decode_edited([&, t = table, c = name](Json& d) { d[t][c].get_binary().push_back(1); }),
                         Damaged);
         CHECK_THROWS_AS(decode_edited([&, t = table, c = name](Json& d) {

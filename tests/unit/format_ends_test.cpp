@@ -287,7 +287,8 @@ TEST_SUITE("format frame") {
          }},
     };
     CHECK_NOTHROW((void)decode_frame_header(edited_frame([](Bytes&) {}), 64));
-    for (const auto& [what, edit] : edits) {
+    for (const auto& [name, edit] : edits) {
+      const std::string what = name;
       CAPTURE(what);
       CHECK_THROWS_AS((void)decode_frame_header(edited_frame(edit), 64), Damaged);
     }

@@ -101,6 +101,12 @@ TEST_SUITE("format sealed json") {
     CHECK_THROWS_AS((void)unseal(text, "x"), Damaged);
   }
 
+  TEST_CASE("a sealed text nested without end is refused") {
+    const std::string part = "{\n  \"a\": " + std::string(200000, '[') + std::string(200000, ']') + ",\n";
+    const std::string text = part + "  \"xxh3_128\": \"" + to_hex(xxh3_128(std::string_view(part))) + "\"\n}\n";
+    CHECK_THROWS_AS((void)unseal(text, "x"), Damaged);
+  }
+
   TEST_CASE("bytes that aren't UTF-8 don't keep an object from being sealed") {
     CHECK(unseal(seal({{"a", "\xff"}}), "x")["a"] == "\xef\xbf\xbd");
   }
@@ -220,7 +226,8 @@ TEST_SUITE("format manifest") {
         {"metadata as a number", [](OrderedJson& o) { o["meta"]["k"] = 1; }},
         {"marks as a list", [](OrderedJson& o) { o["marks"] = {"suspect"}; }},
     };
-    for (const auto& [what, edit] : edits) {
+    for (const auto& [name, edit] : edits) {
+      const std::string what = name;
       CAPTURE(what);
       CHECK_THROWS_AS((void)decode_manifest(edited(encode_manifest(sound_manifest()), edit), "x"), Damaged);
     }

@@ -17,7 +17,9 @@ TEST_CASE("sha256 of the empty text and of abc are those of the standard") {
 TEST_CASE("every tensor of expected.json comes out with its name, dtype, shape, layout, digest and global place") {
   const auto expected = nlohmann::json::parse(fixture("expected.json"));
   REQUIRE(expected.size() >= 30);
-  for (const auto& [file, tensors] : expected.items()) {
+  for (const auto& entry : expected.items()) {
+    const std::string& file = entry.key();
+    const auto& tensors = entry.value();
     CAPTURE(file);
     const std::string bytes = fixture(file);
     const source::Parsed parsed = parse_fixture(file);

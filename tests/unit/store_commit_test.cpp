@@ -26,8 +26,7 @@ TEST_SUITE("store commit") {
     const Scratch scratch;
     const Store store = new_store(scratch);
     CHECK(publish(store, {.step = 5}, 0, "x") == Published::linked);
-    const auto committed =
-        commit_if_complete(store, {.set = {.step = 5}, .replace = false, .timings = {{"save", 1.0}}});
+    const auto committed = commit_if_complete(store, {.set = {.step = 5}, .timings = {{"save", 1.0}}});
     REQUIRE(committed);
     CHECK(committed->manifest.step == 5);
     CHECK(committed->manifest.timings.at("save") == 1.0);
@@ -121,11 +120,11 @@ TEST_SUITE("store commit") {
     const Store store = new_store(scratch);
     const SetKey set{.step = 5, .world_size = 2, .attempt = 0};
     CHECK(publish(store, set, 0, "x") == Published::linked);
-    CHECK(publish(store, set, 0, "x") == Published::was_there);
+    CHECK(publish(store, set, 0, "x") == Published::in_set);
     publish(store, set, 1, "y");
     const auto first = commit_if_complete(store, {.set = set});
     REQUIRE(first);
-    CHECK(publish(store, set, 0, "x") == Published::was_there);
+    CHECK(publish(store, set, 0, "x") == Published::committed);
     const auto again = commit_if_complete(store, {.set = set});
     REQUIRE(again);
     CHECK(again->manifest.id == first->manifest.id);
@@ -179,8 +178,7 @@ TEST_SUITE("store commit") {
     const Store store = new_store(scratch);
     const Checkpoint old = save(store, {.step = 5}, {"x"});
     publish(store, {.step = 5}, 0, "new", true);
-    CHECK(code_of([&] { (void)commit_if_complete(store, {.set = {.step = 5}}); }) == Errc::exists);
-    const auto now = commit_if_complete(store, {.set = {.step = 5}, .replace = true, .timings = {}});
+    const auto now = commit_if_complete(store, {.set = {.step = 5}, .timings = {}});
     REQUIRE(now);
     CHECK(now->manifest.id != old.manifest.id);
     CHECK(store.find(5)->manifest.id == now->manifest.id);
@@ -189,13 +187,55 @@ TEST_SUITE("store commit") {
     CHECK(pending_sets(store).empty());
   }
 
+  TEST_CASE("with replace all ranks publish, also those whose content stays the same") {
+    const Scratch scratch;
+    const Store store = new_store(scratch);
+    const SetKey set{.step = 5, .world_size = 2, .attempt = 0};
+    save(store, set, {"a", "b"});
+    CHECK(publish(store, set, 0, "a", true) == Published::linked);
+    CHECK_FALSE(commit_if_complete(store, {.set = set}));
+    CHECK(content_of(store, 5, 1) == "b");
+    CHECK(publish(store, set, 1, "new", true) == Published::linked);
+    REQUIRE(commit_if_complete(store, {.set = set}));
+    CHECK(content_of(store, 5, 0) == "a");
+    CHECK(content_of(store, 5, 1) == "new");
+    CHECK(names_in(store.pending()) == Names{"lock", "tmp"});
+  }
+
+  TEST_CASE("a set that replaces and whose writer died is completed by the next writer") {
+    const Scratch scratch;
+    const Store store = new_store(scratch);
+    save(store, {.step = 5}, {"x"});
+    publish(store, {.step = 5}, 0, "new", true);
+    help_complete_sets(store);
+    CHECK(content_of(store, 5, 0) == "new");
+    CHECK(pending_sets(store).empty());
+  }
+
+  TEST_CASE("a manifest that a dead writer left in a set doesn't hide a shard that was published after it") {
+    const Scratch scratch;
+    const Store store = new_store(scratch);
+    publish(store, {.step = 5}, 0, "x");
+    const std::string set = store.pending() + "/" + set_name({.step = 5});
+    const auto committed = commit_if_complete(store, {.set = {.step = 5}});
+    REQUIRE(committed);
+    fs::rename(store.step_directory(5), set);  // as if the writer had died before the rename
+    CHECK(publish(store, {.step = 5}, 0, "new", true) == Published::linked);
+    REQUIRE(commit_if_complete(store, {.set = {.step = 5}}));
+    if (content_of(store, 5, 0) == "x") {
+      CHECK(publish(store, {.step = 5}, 0, "new", true) == Published::linked);
+      REQUIRE(commit_if_complete(store, {.set = {.step = 5}}));
+    }
+    CHECK(content_of(store, 5, 0) == "new");
+  }
+
   TEST_CASE("with replace a checkpoint may change its world size") {
     const Scratch scratch;
     const Store store = new_store(scratch);
     save(store, {.step = 5, .world_size = 2}, {"a", "b"});
     const SetKey one{.step = 5, .world_size = 1, .attempt = 0};
     publish(store, one, 0, "all", true);
-    REQUIRE(commit_if_complete(store, {.set = one, .replace = true, .timings = {}}));
+    REQUIRE(commit_if_complete(store, {.set = one, .timings = {}}));
     CHECK(content_of(store, 5, 0) == "all");
     CHECK(names_in(store.step_directory(5)).size() == 2);
   }

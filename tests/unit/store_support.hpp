@@ -5,10 +5,10 @@
 #include "format/container_reader.hpp"
 #include "format_support.hpp"
 #include "os/small_file.hpp"
+#include "os/temporary_file.hpp"
 #include "scratch.hpp"
 #include "store/pending_set.hpp"
 #include "store/store.hpp"
-#include "store/temporary.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -44,7 +44,7 @@ inline ckpt::store::Published publish(const ckpt::store::Store& store, const ckp
                                               .meta = {{"rank", std::to_string(rank)}},
                                               .created = 1000 + rank,
                                               .marks = std::move(marks)});
-  const ckpt::store::Temporary temporary(store, 0444);
+  const ckpt::os::TemporaryFile temporary(store.scratch(), 0444);
   ckpt::format::ContainerWriter writer(temporary.share(), temporary.path(), sample.catalog);
   for (const ckpt::Bytes& block : sample.blocks) {
     writer.add(ckpt::format::Codec::raw, block, ckpt::xxh3_128(ckpt::ByteView(block)));
@@ -58,7 +58,7 @@ inline ckpt::store::Published publish(const ckpt::store::Store& store, const ckp
 inline ckpt::store::Checkpoint save(const ckpt::store::Store& store, const ckpt::store::SetKey& set,
                                     const std::vector<std::string>& contents) {
   for (std::uint32_t rank = 0; rank < contents.size(); ++rank) publish(store, set, rank, contents[rank]);
-  auto committed = ckpt::store::commit_if_complete(store, {.set = set, .replace = false, .timings = {}});
+  auto committed = ckpt::store::commit_if_complete(store, {.set = set, .timings = {}});
   if (!committed) throw std::runtime_error("the set isn't complete");
   return *committed;
 }

@@ -4,6 +4,7 @@
 #include "format/sealed_json.hpp"
 #include "os/file_lock.hpp"
 #include "store/attempts.hpp"
+#include "store/leftovers.hpp"
 #include "store/retire.hpp"
 #include "store/swap.hpp"
 #include "store/verify_records.hpp"
@@ -245,12 +246,12 @@ TEST_SUITE("store leftovers") {
     const Store store = new_store(scratch);
     std::string dead;
     {
-      const Temporary temporary(store, 0644);
+      const os::TemporaryFile temporary(store.scratch(), 0644);
       dead = temporary.path();
     }
     touch(dead);
     touch(dead + "x");
-    const Temporary living(store, 0644);
+    const os::TemporaryFile living(store.scratch(), 0644);
     clean_leftovers(store);
     CHECK_FALSE(fs::exists(dead));
     CHECK_FALSE(fs::exists(dead + "x"));
@@ -260,20 +261,27 @@ TEST_SUITE("store leftovers") {
   TEST_CASE("a file of another host goes after seven days, not before") {
     const Scratch scratch;
     const Store store = new_store(scratch);
-    touch(store.scratch() + "/elsewhere.1.0-abc", std::chrono::hours(24 * 6));
-    touch(store.scratch() + "/elsewhere.2.0-abc", std::chrono::hours(24 * 8));
+    touch(store.scratch() + "/tmp.elsewhere.1.0-abc", std::chrono::hours(24 * 6));
+    touch(store.scratch() + "/tmp.elsewhere.2.0-abc", std::chrono::hours(24 * 8));
     clean_leftovers(store);
-    CHECK(names_in(store.scratch()) == Names{"elsewhere.1.0-abc"});
+    CHECK(names_in(store.scratch()) == Names{"tmp.elsewhere.1.0-abc"});
   }
 
-  TEST_CASE("an unlocked small file in the making stays while it is young") {
+  TEST_CASE("what a dead writer left while it made the store goes, too") {
     const Scratch scratch;
     const Store store = new_store(scratch);
-    const std::string young = "small." + os::unique_name();
-    touch(store.scratch() + "/" + young);
-    touch(store.scratch() + "/small." + os::unique_name(), std::chrono::hours(1));
+    const std::string left = store.sub("tmp." + os::unique_name());
+    touch(left);
     clean_leftovers(store);
-    CHECK(names_in(store.scratch()) == Names{young});
+    CHECK_FALSE(fs::exists(left));
+  }
+
+  TEST_CASE("a mark of a set that is gone goes") {
+    const Scratch scratch;
+    const Store store = new_store(scratch);
+    touch(store.pending() + "/0000000001.2.0.replace");
+    clean_leftovers(store);
+    CHECK(names_in(store.pending()) == Names{"tmp"});
   }
 
   TEST_CASE("a set without a shard goes, one with a shard stays") {
@@ -314,7 +322,7 @@ TEST_SUITE("store leftovers") {
 }
 
 TEST_SUITE("store records") {
-  TEST_CASE("a verdict and a cursor come back, and a cursor that can't be believed is none") {
+  TEST_CASE("a verdict comes back, and takes the place of the one before") {
     const Scratch scratch;
     const Store store = new_store(scratch);
     const Digest id = xxh3_128(std::string_view("x"));
@@ -325,28 +333,6 @@ TEST_SUITE("store records") {
     CHECK(write_record(store, record));
     CHECK(verdict_of(read_verdicts(store), 5, id) == Verdict::damaged);
     CHECK_FALSE(verdict_of(read_verdicts(store), 6, id));
-
-    const std::string path = cursor_path(store);
-    CHECK_FALSE(read_cursor(path));
-    write_cursor(path, VerifyCursor{.step = 5, .id = id, .rank = 2, .position = 7, .damaged = true});
-    const auto cursor = read_cursor(path);
-    REQUIRE(cursor);
-    CHECK(cursor->step == 5);
-    CHECK(cursor->id == id);
-    CHECK(cursor->rank == 2);
-    CHECK(cursor->position == 7);
-    CHECK(cursor->damaged);
-    write_cursor(path, std::nullopt);
-    CHECK_FALSE(read_cursor(path));
-    for (const char* member : {"format", "step", "id", "rank", "position", "damaged"}) {
-      CAPTURE(member);
-      nlohmann::ordered_json object = {{"format", "ckpt-verify-cursor"}, {"step", 5}, {"id", to_hex(id)}};
-      object[member] = nlohmann::ordered_json::array();
-      format_test::write_file(path, as_bytes(format::seal(object)));
-      CHECK_FALSE(read_cursor(path));
-    }
-    format_test::write_file(path, as_bytes("{}"));
-    CHECK_FALSE(read_cursor(path));
   }
 }
 
@@ -355,7 +341,7 @@ TEST_SUITE("store swapping") {
     const Scratch scratch;
     const Store store = new_store(scratch);
     const Checkpoint checkpoint = save(store, {.step = 5}, {"x"});
-    const Temporary temporary(store, 0444);
+    const os::TemporaryFile temporary(store.scratch(), 0444);
     format_test::write_file(temporary.path(),
                             format_test::read_file(checkpoint.shard_path(checkpoint.manifest.shards[0])));
     const os::FileLock lock(lock_path(store), std::chrono::milliseconds(0));
@@ -382,8 +368,7 @@ TEST_SUITE("store swapping") {
     const Checkpoint checkpoint = *store.find(5);
     CHECK(code_of([&] { swap_manifest(store, checkpoint, checkpoint.manifest); }) == Errc::unsupported);
     publish(store, {.step = 5}, 0, "new", true);
-    CHECK(code_of([&] { (void)commit_if_complete(store, {.set = {.step = 5}, .replace = true, .timings = {}}); }) ==
-          Errc::unsupported);
+    CHECK(code_of([&] { (void)commit_if_complete(store, {.set = {.step = 5}, .timings = {}}); }) == Errc::unsupported);
     CHECK(as_text(format_test::read_file(path)) == newer);
     clean_leftovers(store);
     CHECK(content_of(store, 5, 0) == "x");

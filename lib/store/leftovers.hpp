@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What dead writers left in a store, recognised and cleaned by the next one.
+#pragma once
+
+#include "store/store.hpp"
+
+namespace ckpt::store {
+
+/// Removes temporary files of dead writers, what dead swaps left, and sets that never got a shard.
+void clean_leftovers(const Store& store);
+
+}  // namespace ckpt::store
