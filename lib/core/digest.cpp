@@ -2,7 +2,12 @@
 // XXH3 through the xxHash library; this file alone includes it.
 #include "core/digest.hpp"
 
+#if defined(__x86_64__)
+// The library picks AVX2 or AVX-512 at run time behind these names: up to twice the speed of the baseline.
+#include <xxh_x86dispatch.h>
+#else
 #include <xxhash.h>
+#endif
 #include <cstring>
 #include <new>
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -91,17 +93,31 @@ void run_ordered(std::size_t count, unsigned workers, std::size_t window, Produc
   if (error) std::rethrow_exception(error);
 }
 
-/// Runs work(i) for each i in [0, count), in no order. The first exception ends the rest and is thrown here.
+/// Runs work(i) for each i in [0, count), in no order, on `workers` threads, of which the calling one is the first. The
+/// first exception ends the rest and is thrown here.
 template <class Work>
 void run_parallel(std::size_t count, unsigned workers, Work&& work) {
-  struct Done {};
-  run_ordered(
-      count, workers, std::max<std::size_t>(2 * static_cast<std::size_t>(workers), 64),
-      [&](std::size_t i) {
-        work(i);
-        return Done{};
-      },
-      [](std::size_t, Done) {});
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto take_items = [&] {
+    try {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (std::size_t t = 1; t < std::min<std::size_t>(workers, count); ++t) threads.emplace_back(take_items);
+  } catch (const std::system_error&) {
+    // Fewer threads than wished for do the same work.
+  }
+  take_items();
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
 }
 
 /// Objects that are costly to make, lent to one user at a time: buffers, mostly.

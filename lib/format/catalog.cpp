@@ -369,6 +369,17 @@ Catalog decode_catalog(ByteView data) {
   return catalog;
 }
 
+CatalogSummary decode_catalog_summary(ByteView data) {
+  const Json document = parse_cbor(data, "catalog");
+  CatalogSummary summary;
+  summary.shard = decode_shard(document);
+  summary.tensors = TableReader(document, "tensors").numbers<std::uint8_t>("dtype").size();
+  const auto sizes = TableReader(document, "files").numbers<std::uint64_t>("size");
+  summary.files = sizes.size();
+  for (const std::uint64_t size : sizes) summary.raw_bytes += size;
+  return summary;
+}
+
 std::vector<std::uint64_t> cut_into_blocks(std::uint64_t file_size, const std::vector<Extent>& extents) {
   std::vector<std::uint64_t> blocks;
   std::uint64_t shared = 0;  // bytes of small neighbours gathered so far

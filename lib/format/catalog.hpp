@@ -70,6 +70,15 @@ struct Catalog {
 /// block sizes that add up to file sizes, extents and views inside their file. Throws Damaged.
 [[nodiscard]] Catalog decode_catalog(ByteView data);
 
+/// What a manifest says of a shard, without building the catalog.
+struct CatalogSummary {
+  ShardInfo shard;
+  std::uint64_t files = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t raw_bytes = 0;
+};
+[[nodiscard]] CatalogSummary decode_catalog_summary(ByteView data);
+
 /// Sizes of the blocks of one file: each extent and each gap is cut at multiples of block_size from its own start;
 /// neighbouring pieces under share_limit share a block. Extents are sorted and lie inside the file.
 [[nodiscard]] std::vector<std::uint64_t> cut_into_blocks(std::uint64_t file_size, const std::vector<Extent>& extents);

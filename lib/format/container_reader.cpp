@@ -31,6 +31,42 @@ Bytes read_exactly(const os::AdaptiveReader& file, std::uint64_t offset, std::ui
   return {got.begin(), got.end()};
 }
 
+Section section_of(const CatalogRecord& record) {
+  return {.offset = record.place, .size = record.stored_size, .hash = record.hash};
+}
+
+[[noreturn]] void catalog_altered(const std::string& path, const Section& section, const char* why) {
+  throw Damaged(DamageKind::altered, section.offset, section.offset + section.size,
+                "'" + path + "': the catalog " + why);
+}
+
+ContainerIndex read_index(const os::AdaptiveReader& file, const Footer& footer) {
+  const Bytes packed = read_exactly(file, footer.index.offset, footer.index.size, "index");
+  if (xxh3_128(ByteView(packed)) != footer.index.hash) {
+    throw Damaged(DamageKind::altered, footer.index.offset, footer.index.offset + footer.index.size,
+                  "'" + file.path() + "': the index fails its checksum");
+  }
+  return in_section(file.path(), footer.index, [&] { return decode_index(packed, footer.index.offset); });
+}
+
+/// The catalog's bytes, unpacked and checked.
+Bytes read_catalog(const os::AdaptiveReader& file, const CatalogRecord& record) {
+  const Section section = section_of(record);
+  Bytes raw = read_exactly(file, record.place, record.stored_size, "catalog");
+  if (record.codec == Codec::zstd) {
+    // A zstd frame can't hold more than this many times its own size; checked before memory is taken.
+    constexpr std::uint64_t most = 1U << 15U;
+    if (record.raw_size / most > record.stored_size) catalog_altered(file.path(), section, "has an impossible size");
+    Bytes unpacked(record.raw_size);
+    if (!codec::zstd_decompress(raw, unpacked)) catalog_altered(file.path(), section, "can't be decompressed");
+    raw = std::move(unpacked);
+  }
+  if (raw.size() != record.raw_size || xxh3_128(ByteView(raw)) != record.hash) {
+    catalog_altered(file.path(), section, "fails its checksum");
+  }
+  return raw;
+}
+
 }  // namespace
 
 Footer read_footer(const os::AdaptiveReader& file, Digest* digest) {
@@ -53,36 +89,30 @@ std::vector<std::uint64_t> read_sums(const os::AdaptiveReader& file, const Foote
   return sums;
 }
 
+ContainerSummary read_container_summary(const std::string& path) {
+  const os::AdaptiveReader file(path);
+  os::AlignedBuffer buffer;
+  check_header(file.read(0, std::min(header_size, file.size()), buffer), path);
+  ContainerSummary summary;
+  summary.footer = read_footer(file, &summary.digest);
+  const ContainerIndex index = read_index(file, summary.footer);
+  summary.root = index.root;
+  const Bytes raw = read_catalog(file, index.catalog);
+  summary.catalog = in_section(path, section_of(index.catalog), [&] { return decode_catalog_summary(raw); });
+  return summary;
+}
+
 ContainerReader::ContainerReader(const std::string& file_path, os::CacheUse use) : file_(file_path, use) {
   os::AlignedBuffer buffer;
   check_header(file_.read(0, std::min(header_size, file_.size()), buffer), path());
   footer_ = read_footer(file_, &digest_);
 
-  const Bytes packed_index = read_exactly(file_, footer_.index.offset, footer_.index.size, "index");
-  if (xxh3_128(ByteView(packed_index)) != footer_.index.hash) {
-    throw Damaged(DamageKind::altered, footer_.index.offset, footer_.index.offset + footer_.index.size,
-                  "'" + path() + "': the index fails its checksum");
-  }
-  index_ = in_section(path(), footer_.index, [&] { return decode_index(packed_index, footer_.index.offset); });
-
-  const CatalogRecord& record = index_.catalog;
-  const Section section{.offset = record.place, .size = record.stored_size, .hash = record.hash};
-  const auto altered = [&](const char* why) {
-    throw Damaged(DamageKind::altered, section.offset, section.offset + section.size,
-                  "'" + path() + "': the catalog " + why);
-  };
-  Bytes raw = read_exactly(file_, record.place, record.stored_size, "catalog");
-  if (record.codec == Codec::zstd) {
-    // A zstd frame can't hold more than this many times its own size; checked before memory is taken.
-    constexpr std::uint64_t most = 1U << 15U;
-    if (record.raw_size / most > record.stored_size) altered("has an impossible size");
-    Bytes unpacked(record.raw_size);
-    if (!codec::zstd_decompress(raw, unpacked)) altered("can't be decompressed");
-    raw = std::move(unpacked);
-  }
-  if (raw.size() != record.raw_size || xxh3_128(ByteView(raw)) != record.hash) altered("fails its checksum");
+  index_ = read_index(file_, footer_);
+  const Bytes raw = read_catalog(file_, index_.catalog);
+  const Section section = section_of(index_.catalog);
   catalog_ = in_section(path(), section, [&] { return decode_catalog(raw); });
 
+  const auto altered = [&](const char* why) { catalog_altered(path(), section, why); };
   if (catalog_.block_sizes.size() != index_.blocks.size()) altered("and the index count different blocks");
   std::vector<Digest> hashes;
   hashes.reserve(index_.blocks.size());

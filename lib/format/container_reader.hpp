@@ -18,6 +18,16 @@ namespace ckpt::format {
 /// The sums' stored values: one XXH3-64 for each granule of [0, footer.sums.offset). Throws Damaged.
 [[nodiscard]] std::vector<std::uint64_t> read_sums(const os::AdaptiveReader& file, const Footer& footer);
 
+/// What a manifest says of a container: read without its tables of tensors and blocks being built.
+struct ContainerSummary {
+  Footer footer;
+  Digest digest;
+  Digest root;
+  CatalogSummary catalog;
+};
+/// Throws as the ContainerReader does, for what it looks at.
+[[nodiscard]] ContainerSummary read_container_summary(const std::string& path);
+
 /// Thread-safe after construction: each thread brings its own buffers.
 class ContainerReader {
  public:

@@ -17,10 +17,10 @@ constexpr int catalog_level = 1;
 
 }  // namespace
 
-ContainerWriter::ContainerWriter(os::Fd file, std::string path, Catalog catalog)
+ContainerWriter::ContainerWriter(os::Fd file, std::string path, const Catalog& catalog)
     : writer_(std::move(file), std::move(path),
               [this](std::span<const std::byte> full) { sums_.push_back(xxh3_64(full)); }),
-      catalog_(std::move(catalog)) {
+      catalog_(catalog) {
   writer_.append(encode_header({}));
   const Bytes raw = encode_catalog(catalog_);
   const Bytes packed = codec::zstd_compress(raw, catalog_level);

@@ -15,8 +15,9 @@ namespace ckpt::format {
 /// Used from one thread.
 class ContainerWriter {
  public:
-  /// `file` is empty and open for writing. The catalog is written at once; blocks must follow in its order.
-  ContainerWriter(os::Fd file, std::string path, Catalog catalog);
+  /// `file` is empty and open for writing. The catalog, which must outlive this object, is written at once; blocks must
+  /// follow in its order.
+  ContainerWriter(os::Fd file, std::string path, const Catalog& catalog);
 
   /// The next block as it's to be stored; `hash` is of its raw bytes.
   void add(Codec codec, ByteView stored, const Digest& hash);
@@ -38,7 +39,7 @@ class ContainerWriter {
 
   std::vector<std::uint64_t> sums_;  // before writer_, whose watcher appends to it
   os::DirectWriter writer_;
-  Catalog catalog_;
+  const Catalog& catalog_;
   ContainerIndex index_;
   // Small blocks that wait to be written as one frame.
   std::vector<FrameEntry> run_entries_;

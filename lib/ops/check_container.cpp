@@ -15,6 +15,8 @@ namespace {
 
 /// Reads in flight are what keeps a device busy; more than this gains nothing.
 constexpr unsigned least_readers = 4;
+/// What is hashed at once of a cached file: it must stay in the processor's cache between the copy and the hash.
+constexpr std::uint64_t cached_piece = 4 * format::granule;
 
 /// Collects from many threads.
 class Problems {
@@ -73,6 +75,23 @@ void check_unreadable(const os::AdaptiveReader& file, std::uint64_t begin, std::
   }
 }
 
+void check_unit_sums(const os::AdaptiveReader& file, std::uint64_t begin, std::uint64_t end,
+                     const std::vector<std::uint64_t>& sums, os::AlignedBuffer& buffer, Problems& problems) {
+  try {
+    if (!file.is_cached(begin, end - begin)) {
+      check_granules(file.read(begin, end - begin, buffer), begin, end, sums, problems);
+      return;
+    }
+    for (std::uint64_t at = begin; at < end; at += cached_piece) {
+      const std::uint64_t size = std::min(cached_piece, end - at);
+      check_granules(file.read_through_cache(at, size, buffer), at, at + size, sums, problems);
+    }
+  } catch (const Error& error) {
+    if (error.code() != Errc::io) throw;
+    check_unreadable(file, begin, end, sums, buffer, problems);
+  }
+}
+
 void check_frame(const format::ContainerReader& container, const format::FrameRecord& frame,
                  const CheckRequest& request, os::AlignedBuffer& buffer, Bytes& scratch, Problems& problems) {
   const auto add = [&](const format::Damaged& damage) {
@@ -120,21 +139,17 @@ std::vector<Problem> check_sums(const os::AdaptiveReader& file, const format::Fo
   if (begin >= end) return {};
   Problems problems;
   Pool<os::AlignedBuffer> buffers;
-  run_parallel((end - begin + check_unit - 1) / check_unit, std::max(least_readers, worker_count(request.jobs)),
-               [&](std::size_t i) {
-                 require_no_stop(monitor);
-                 const std::uint64_t at = begin + i * check_unit;
-                 if (request.wanted && !request.wanted(at)) return;
-                 const std::uint64_t stop = std::min(at + check_unit, end);
-                 auto buffer = buffers.take();
-                 try {
-                   check_granules(file.read(at, stop - at, *buffer), at, stop, sums, problems);
-                 } catch (const Error& error) {
-                   if (error.code() != Errc::io) throw;
-                   check_unreadable(file, at, stop, sums, *buffer, problems);
-                 }
-                 if (request.on_progress) request.on_progress(stop - at);
-               });
+  const bool hot = file.is_cached(begin, std::min(check_unit, end - begin));
+  const unsigned workers = hot ? worker_count(request.jobs) : std::max(least_readers, worker_count(request.jobs));
+  run_parallel((end - begin + check_unit - 1) / check_unit, workers, [&](std::size_t i) {
+    require_no_stop(monitor);
+    const std::uint64_t at = begin + i * check_unit;
+    if (request.wanted && !request.wanted(at)) return;
+    const std::uint64_t stop = std::min(at + check_unit, end);
+    auto buffer = buffers.take();
+    check_unit_sums(file, at, stop, sums, *buffer, problems);
+    if (request.on_progress) request.on_progress(stop - at);
+  });
   return problems.take();
 }
 

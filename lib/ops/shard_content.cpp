@@ -72,6 +72,16 @@ struct UnitContent {
   std::vector<Digest> hashes;
 };
 
+/// The first list is taken as it is: mostly it's the only one, and can be large.
+template <class T>
+void append_all(std::vector<T>& to, std::vector<T> from) {
+  if (to.empty()) {
+    to = std::move(from);
+  } else {
+    std::move(from.begin(), from.end(), std::back_inserter(to));
+  }
+}
+
 bool same_entry(const format::FileEntry& a, const format::FileEntry& b) {
   return a.path == b.path && a.type == b.type && a.mode == b.mode && a.size == b.size && a.target == b.target;
 }
@@ -112,9 +122,9 @@ format::Catalog describe_content(const std::vector<TreeEntry>& entries, format::
         file.extent_count = parsed.extents.size();
         file.first_tensor = catalog.tensors.size();
         file.tensor_count = parsed.tensors.size();
-        catalog.block_sizes.insert(catalog.block_sizes.end(), blocks.begin(), blocks.end());
-        catalog.extents.insert(catalog.extents.end(), parsed.extents.begin(), parsed.extents.end());
-        std::move(parsed.tensors.begin(), parsed.tensors.end(), std::back_inserter(catalog.tensors));
+        append_all(catalog.block_sizes, blocks);
+        append_all(catalog.extents, std::move(parsed.extents));
+        append_all(catalog.tensors, std::move(parsed.tensors));
         catalog.files.push_back(std::move(file));
       });
   return catalog;

@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// preadv2(RWF_NOWAIT) gives what the cache holds and stops at the first page that isn't there; O_DIRECT reads on.
 #include "os/adaptive_reader.hpp"
 
+#include "os/page_cache.hpp"
+
 #include <fcntl.h>
-#include <sys/uio.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 
 namespace ckpt::os {
 namespace {
-
-std::size_t read_from_cache(const Fd& fd, std::uint64_t offset, std::span<std::byte> into) {
-  std::size_t done = 0;
-  while (done < into.size()) {
-    const iovec piece{into.data() + done, into.size() - done};
-    const ssize_t n = ::preadv2(fd.get(), &piece, 1, static_cast<off_t>(offset + done), RWF_NOWAIT);
-    if (n <= 0) break;  // not cached, or not known to this file system: the caller reads on another way
-    done += static_cast<std::size_t>(n);
-  }
-  return done;
-}
 
 /// A read past the cache may end short at the end of the file only.
 std::size_t read_direct(const Fd& fd, std::uint64_t offset, std::span<std::byte> into, const std::string& path) {
@@ -50,20 +39,25 @@ AdaptiveReader::AdaptiveReader(const std::string& path, CacheUse use)
   if (direct_.valid() && (::fstat(direct_.get(), &other) != 0 || other.st_ino != status_.st_ino)) direct_ = Fd();
 }
 
+bool AdaptiveReader::is_cached(std::uint64_t offset, std::uint64_t size) const {
+  if (use_ == CacheUse::bypass) return false;
+  return os::is_cached(cached_, offset, std::min(size, size_ - std::min(size_, offset)));
+}
+
+std::span<const std::byte> AdaptiveReader::read_through_cache(std::uint64_t offset, std::uint64_t size,
+                                                              AlignedBuffer& buffer) const {
+  buffer.reserve(size);
+  return {buffer.data(), read_at(cached_, offset, {buffer.data(), size}, path_)};
+}
+
 std::span<const std::byte> AdaptiveReader::read(std::uint64_t offset, std::uint64_t size, AlignedBuffer& buffer) const {
+  if (!direct_.valid() || is_cached(offset, size)) return read_through_cache(offset, size, buffer);
   const std::uint64_t begin = offset / direct_alignment * direct_alignment;
   const std::uint64_t lead = offset - begin;
   const std::uint64_t span = (lead + size + direct_alignment - 1) / direct_alignment * direct_alignment;
   buffer.reserve(span);
   const std::span<std::byte> into(buffer.data(), span);
-
-  std::size_t got = 0;
-  if (use_ == CacheUse::adaptive) got = read_from_cache(cached_, begin, into);
-  if (got < lead + size) {
-    got = got / direct_alignment * direct_alignment;
-    got += direct_.valid() ? read_direct(direct_, begin + got, into.subspan(got), path_)
-                           : read_at(cached_, begin + got, into.subspan(got), path_);
-  }
+  const std::size_t got = read_direct(direct_, begin, into, path_);
   if (got <= lead) return {};
   return into.subspan(lead, std::min<std::uint64_t>(size, got - lead));
 }

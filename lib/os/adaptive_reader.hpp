@@ -32,6 +32,12 @@ class AdaptiveReader {
   /// The bytes [offset, offset + size), as a view into `buffer`, which grows as needed. Fewer bytes than asked for
   /// mean that the file ends there.
   [[nodiscard]] std::span<const std::byte> read(std::uint64_t offset, std::uint64_t size, AlignedBuffer& buffer) const;
+  /// True if the range is in the page cache. Then it's best read in small pieces, which the processor's own cache holds
+  /// until they're used; else in large ones.
+  [[nodiscard]] bool is_cached(std::uint64_t offset, std::uint64_t size) const;
+  /// As read(), through the page cache whatever it holds.
+  [[nodiscard]] std::span<const std::byte> read_through_cache(std::uint64_t offset, std::uint64_t size,
+                                                              AlignedBuffer& buffer) const;
 
  private:
   std::string path_;

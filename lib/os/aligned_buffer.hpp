@@ -2,6 +2,7 @@
 // Page-aligned memory for O_DIRECT.
 #pragma once
 
+#include <sys/mman.h>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -27,10 +28,14 @@ class AlignedBuffer {
   /// The content is lost if it grows.
   void reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
-    const std::size_t rounded = (capacity + direct_alignment - 1) / direct_alignment * direct_alignment;
+    // First-touching a page is dear in a virtual machine: large buffers ask for huge ones.
+    constexpr std::size_t huge_page = std::size_t{2} << 20U;
+    const std::size_t alignment = capacity >= huge_page ? huge_page : direct_alignment;
+    const std::size_t rounded = (capacity + alignment - 1) / alignment * alignment;
     data_.reset();
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(direct_alignment, rounded)));
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
     if (data_ == nullptr) throw std::bad_alloc();
+    if (alignment == huge_page) (void)::madvise(data_.get(), rounded, MADV_HUGEPAGE);
     capacity_ = rounded;
   }
 

@@ -22,7 +22,7 @@ constexpr int patience = 100;
 
 std::string set_directory(const Store& store, const SetKey& key) { return store.pending() + "/" + set_name(key); }
 
-Digest root_of(const std::string& path) { return format::ContainerReader(path).index().root; }
+Digest root_of(const std::string& path) { return format::read_container_summary(path).root; }
 
 [[noreturn]] void refuse_other_content(const Store& store, const SetKey& set, std::uint32_t rank) {
   throw Error(Errc::exists, "'" + store.address(set.step) + "' holds other content of rank " + std::to_string(rank))
@@ -69,23 +69,22 @@ format::Manifest describe(const SetContent& set, const std::string& directory, c
                             .timings = request.timings};
   std::vector<Digest> roots;
   for (const auto& [rank, name] : set.files) {
-    const format::ContainerReader container(directory + "/" + name);
-    format::require_known(container.footer().major, container.footer().flags, true, container.path());
-    const format::Catalog& catalog = container.catalog();
-    const format::ShardInfo& shard = catalog.shard;
+    const format::ContainerSummary container = format::read_container_summary(directory + "/" + name);
+    format::require_known(container.footer.major, container.footer.flags, true, directory + "/" + name);
+    const format::ShardInfo& shard = container.catalog.shard;
     if (shard.step != set.key.step || shard.rank != rank || shard.world_size != set.key.world_size ||
         shard.attempt != set.key.attempt) {
       throw format::Damaged(DamageKind::altered, 0, 0, "'" + directory + "/" + name + "' is a shard of another set");
     }
     manifest.shards.push_back({.rank = rank,
                                .file = name,
-                               .size = container.footer().file_size,
-                               .root = container.index().root,
-                               .digest = container.digest(),
-                               .files = catalog.files.size(),
-                               .tensors = catalog.tensors.size(),
-                               .raw_bytes = catalog.raw_bytes()});
-    roots.push_back(container.index().root);
+                               .size = container.footer.file_size,
+                               .root = container.root,
+                               .digest = container.digest,
+                               .files = container.catalog.files,
+                               .tensors = container.catalog.tensors,
+                               .raw_bytes = container.catalog.raw_bytes});
+    roots.push_back(container.root);
     // Lower ranks win where two say different things; the newest shard dates the checkpoint.
     manifest.meta.insert(shard.meta.begin(), shard.meta.end());
     if (shard.created) manifest.created = std::max(manifest.created.value_or(*shard.created), *shard.created);

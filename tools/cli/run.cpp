@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 
+#include "cli/heap.hpp"
 #include "cli/program.hpp"
 #include "cli/signals.hpp"
 
@@ -37,6 +38,7 @@ int guarded(Program& program, F body) {
 }  // namespace
 
 int run(ToolInfo info, int argc, char** argv, int (*body)(Program&)) {
+  prefer_huge_pages();
   occupy_standard_descriptors();
   catch_signals();
   Program program(std::move(info), {argv + (argc > 0 ? 1 : 0), argv + argc});
