@@ -79,6 +79,9 @@ int body(Program& program) {
   const auto operands = program.parse();
   if (!operands) return exit_done;
   if (operands->empty()) throw usage_error(program, "no STORE[@STEP] given");
+  if (!request.verify.state_file.empty() && operands->size() > 1) {
+    throw usage_error(program, "--state is for one STORE: each has its own results");
+  }
   if (request.quick && (request.deep || request.verify.finite))
     throw usage_error(program, "--quick or --deep, not both");
   VerifyOptions& options = request.verify;

@@ -29,6 +29,7 @@ inline constexpr std::uint64_t section_alignment = 8;
 
 /// Refused above these, before anything is allocated.
 inline constexpr std::uint64_t max_frame_header = 1U << 20U;
+inline constexpr std::uint64_t max_frame_payload = 64U << 20U;
 inline constexpr std::uint64_t max_index_size = 4ULL << 30U;
 inline constexpr std::uint64_t max_catalog_size = 4ULL << 30U;
 inline constexpr std::uint64_t max_manifest_size = 256U << 20U;

@@ -42,6 +42,9 @@ void check_frames(const ContainerIndex& index, std::uint64_t end) {
     if (frame.place < at || frame.payload < frame.place || !lies_within(frame.payload, frame.payload_size, end)) {
       refuse("a frame outside the container");
     }
+    if (frame.payload - frame.place > max_frame_header || frame.payload_size > max_frame_payload) {
+      refuse("a frame of impossible size");
+    }
     std::uint64_t place = frame.payload;
     for (std::uint64_t i = 0; i < frame.block_count; ++i) {
       const BlockRecord& block = index.blocks[next_block + i];

@@ -32,6 +32,8 @@ struct CheckRequest {
   /// Pieces for whose place this is false are passed over: sampling. Empty: all.
   std::function<bool(std::uint64_t place)> wanted = {};
   unsigned jobs = 0;
+  /// The sums, where the caller has read them; else they're read.
+  const std::vector<std::uint64_t>* sums = nullptr;
   /// Sees every block that is sound. From any thread.
   std::function<void(std::uint64_t block, ByteView raw)> on_block = {};
   /// Told how many bytes were checked just now. From any thread.

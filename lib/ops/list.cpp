@@ -4,6 +4,7 @@
 
 #include "format/container_reader.hpp"
 #include "format/damaged.hpp"
+#include "ops/open_shard.hpp"
 #include "os/fd.hpp"
 #include "os/small_file.hpp"
 #include "store/pending_set.hpp"
@@ -83,7 +84,7 @@ bool is_nothing(const std::string& path) {
 template <class Visit>
 void for_each_container(const store::Checkpoint& checkpoint, Visit visit) {
   for (const format::ManifestShard& shard : checkpoint.manifest.shards) {
-    visit(format::ContainerReader(checkpoint.shard_path(shard)));
+    visit(*ops::open_shard(checkpoint, shard.rank));
   }
 }
 
@@ -168,9 +169,13 @@ bool has_good_checkpoint(const Address& address) {
   if (is_nothing(address.store)) return false;
   const store::Store store = store::Store::open(address.store);
   const store::Verdicts verdicts = store::read_verdicts(store);
+  std::string damage;
   const auto is_good = [&](const store::Checkpoint& checkpoint) {
-    return !checkpoint.manifest.is_marked() &&
-           store::verdict_of(verdicts, checkpoint.manifest.step, checkpoint.manifest.id) != store::Verdict::damaged;
+    if (checkpoint.manifest.is_marked()) return false;
+    const auto verdict = store::verdict_of(verdicts, checkpoint.manifest.step, checkpoint.manifest.id);
+    if (verdict != store::Verdict::damaged) return true;
+    damage = "ckpt-verify found damage in '" + store.address(checkpoint.manifest.step) + "'";
+    return false;
   };
   if (address.selector.kind != Selector::Kind::none) {
     try {
@@ -180,19 +185,18 @@ bool has_good_checkpoint(const Address& address) {
       throw;
     }
   }
-  std::optional<format::Damaged> damage;
   std::vector<std::uint64_t> steps = store.steps();
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     try {
       const auto checkpoint = store.find(*step);
       if (checkpoint && is_good(*checkpoint)) return true;
     } catch (const format::Damaged& found) {
-      damage = found;
+      damage = found.what();
     }
   }
+  if (damage.empty()) return false;
   // "None yet" would make a script start from zero beside a checkpoint that can perhaps be mended.
-  if (damage) throw *damage;
-  return false;
+  throw Error(Errc::damaged, "no good checkpoint is left: " + damage).with_hint("ckpt-verify --repair may mend it");
 }
 
 }  // namespace ckpt

@@ -56,6 +56,12 @@ RepairResult repair_shard(const store::Store& store, const store::Checkpoint& ch
                           const format::ManifestShard& shard, unsigned jobs, Monitor& monitor) {
   const store::Store writable = store::Store::open_for_writing(store.path(), false);
   const os::FileLock lock(store::lock_path(writable), store::swap_patience);
+  // Another repair may have been faster: only under the lock the manifest stays what it is.
+  const auto manifest = store::read_manifest(checkpoint.directory);
+  if (!manifest || manifest->id != checkpoint.manifest.id || manifest->shards.at(shard.rank).file != shard.file) {
+    return {.repaired = false, .what = "it was replaced meanwhile: verify again"};
+  }
+  const store::Checkpoint now{.directory = checkpoint.directory, .manifest = *manifest, .retired = checkpoint.retired};
   const os::AdaptiveReader file(checkpoint.shard_path(shard));
   const Mending mending = find_flipped_bits(file, jobs, monitor);
   if (!mending.failure.empty()) return {.repaired = false, .what = mending.failure};
@@ -71,7 +77,7 @@ RepairResult repair_shard(const store::Store& store, const store::Checkpoint& ch
   if (problems.empty()) problems = check_blocks(mended, {.jobs = jobs}, monitor);
   if (!problems.empty()) return {.repaired = false, .what = "more is wrong: " + problems.front().detail};
 
-  store::swap_shard(writable, checkpoint, temporary.path(), shard);
+  store::swap_shard(writable, now, temporary.path(), shard);
   std::string what;
   for (const FlippedBit& flip : mending.flips) {
     what += (what.empty() ? "" : "; ") + describe_bit(mended, flip.byte, flip.bit);
@@ -80,13 +86,21 @@ RepairResult repair_shard(const store::Store& store, const store::Checkpoint& ch
 }
 
 void repair_manifest(const store::Store& store, std::uint64_t step, Damage& found) {
-  const store::Store writable = store::Store::open_for_writing(store.path(), false);
-  const os::FileLock lock(store::lock_path(writable), store::swap_patience);
-  repair_sealed(store.step_directory(step) + "/" + store::manifest_file, store.scratch(), found);
+  try {
+    const store::Store writable = store::Store::open_for_writing(store.path(), false);
+    const os::FileLock lock(store::lock_path(writable), store::swap_patience);
+    repair_sealed(store.step_directory(step) + "/" + store::manifest_file, store.scratch(), found);
+  } catch (const Error& error) {
+    found.repair = error.what();
+  }
 }
 
 void repair_store_description(const std::string& store_path, Damage& found) {
-  repair_sealed(store_path + "/" + store::description_file, store_path, found);
+  try {
+    repair_sealed(store_path + "/" + store::description_file, store_path, found);
+  } catch (const Error& error) {
+    found.repair = error.what();
+  }
 }
 
 }  // namespace ckpt::ops

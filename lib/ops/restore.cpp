@@ -156,6 +156,13 @@ RestoreReport restore_files(const RestoreOptions& options, const Shards& shards,
   return report;
 }
 
+/// A pipe or device is written to and not replaced.
+os::Fd open_stream(const std::string& output) {
+  const auto st = output.empty() ? std::nullopt : os::stat_path(output);
+  if (!st || S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) return {};
+  return os::open(output, O_WRONLY);
+}
+
 RestoreReport restore_checkpoint(const RestoreOptions& options, const store::Checkpoint& checkpoint, Monitor& monitor) {
   const Shards shards = ops::open_shards(checkpoint, options.select.rank);
   const std::vector<PlanItem> plan = ops::plan_restore(shards, options.select, options.by_rank);
@@ -171,10 +178,12 @@ RestoreReport restore_checkpoint(const RestoreOptions& options, const store::Che
       throw Error(Errc::invalid_argument, "one file is needed, and " + std::to_string(files) + " match")
           .with_hint("choose one with --file and --rank");
     }
-    if (options.output_fd) {
+    const os::Fd stream = open_stream(options.output);
+    const std::optional<int> output_fd = stream.valid() ? stream.get() : options.output_fd;
+    if (output_fd) {
       // With a fallback nothing may be written before all of it is known to be good.
       if (options.fallback) ops::check_file(shards, one.front(), options.jobs, monitor);
-      report.bytes = ops::stream_file(shards, one.front(), *options.output_fd, options.jobs, monitor);
+      report.bytes = ops::stream_file(shards, one.front(), *output_fd, options.jobs, monitor);
       report.files = 1;
     } else {
       report = restore_files(options, shards, std::move(one), monitor);

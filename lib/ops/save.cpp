@@ -110,6 +110,14 @@ std::optional<ExistingShard> existing_shard(const store::Store& store, const sto
   return ExistingShard{.path = store.pending() + "/" + store::set_name(set) + "/" + own->second, .checkpoint = {}};
 }
 
+bool holds(const store::Checkpoint& checkpoint, const store::SetKey& set, std::uint32_t rank, const Digest& root) {
+  return checkpoint.manifest.world_size == set.world_size && checkpoint.manifest.shards[rank].root == root;
+}
+
+bool is_pending(const store::Store& store, const store::SetKey& set, std::uint32_t rank) {
+  return store::pending_set(store, set).files.contains(rank) || store.find(set.step).has_value();
+}
+
 /// Commits the set if it's complete now, and fills in state and id.
 std::optional<store::Checkpoint> commit(const Job& job, const store::Store& store, const store::SetKey& set,
                                         SaveReport& report) {
@@ -142,16 +150,23 @@ std::optional<SaveReport> already_saved(const Job& job, const store::Store& stor
                 "'" + store.address(set.step) + "' holds other content of rank " + std::to_string(job.options.rank))
         .with_hint("use --replace to put the new content in its place, or another step");
   }
+  if (existing->checkpoint && job.options.replace) {
+    // The same content again with "replace" is a wish to have it whole.
+    const auto problems = ops::check_sums(stored->file(), stored->footer(), {.jobs = job.options.jobs}, job.monitor);
+    if (!problems.empty()) return std::nullopt;
+  }
   SaveReport report = report_of(job, stored->catalog(), stored->footer().file_size);
   report.unchanged = true;
   if (existing->checkpoint) {
+    os::sync_directory(existing->checkpoint->directory);
+    os::sync_directory(store.path());
     report.state = SaveState::durable;
     report.id = to_hex(existing->checkpoint->manifest.id);
     return report;
   }
   const auto committed = commit(job, store, set, report);
   // A manifest that a dead writer left in the set may name an older shard of this rank: then it's not saved yet.
-  if (committed && committed->manifest.shards.at(job.options.rank).root != stored->index().root) return std::nullopt;
+  if (committed && !holds(*committed, set, job.options.rank, stored->index().root)) return std::nullopt;
   return report;
 }
 
@@ -200,7 +215,8 @@ void publish_and_commit(const Job& job, const store::Store& store, const store::
     report.unchanged = published == store::Published::in_set;
     const auto committed = commit(job, store, set, report);
     // A manifest that a dead writer left in the set may name an older shard of this rank: then again, over that one.
-    if (!committed || committed->manifest.shards.at(job.options.rank).root == root) return;
+    // And a set that was dropped while this shard went into it has lost it.
+    if (committed ? holds(*committed, set, job.options.rank, root) : is_pending(store, set, job.options.rank)) return;
   }
   throw Error(Errc::busy, "'" + store.address(set.step) + "' keeps changing");
 }

@@ -5,6 +5,7 @@
 #include "format/damaged.hpp"
 #include "ops/repair.hpp"
 #include "ops/verify_checkpoint.hpp"
+#include "os/fd.hpp"
 #include "os/small_file.hpp"
 #include "store/pending_set.hpp"
 #include "store/store.hpp"
@@ -27,7 +28,7 @@ void check_options(const VerifyOptions& options) {
   if (options.sample_percent && (*options.sample_percent <= 0 || *options.sample_percent > 100)) {
     refuse("a sample is more than 0 and at most 100 percent");
   }
-  if (options.budget_seconds && *options.budget_seconds <= 0) refuse("a budget of no time");
+  if (options.budget_seconds && *options.budget_seconds < 0) refuse("a budget of less than no time");
   if (options.repair && (options.sample_percent || options.budget_seconds))
     refuse("a repair looks at everything: no sample, no budget");
 }
@@ -67,7 +68,8 @@ std::optional<store::Checkpoint> find_checkpoint_to_verify(const store::Store& s
     found.kind = damage.kind();
     found.detail = damage.what();
   } catch (const Error& error) {
-    if (error.code() != Errc::io) throw;
+    if (error.code() != Errc::io && error.code() != Errc::unsupported) throw;
+    if (ops::is_no_access(error)) throw;
     found.kind = DamageKind::unreadable;
     found.detail = error.what();
   }
@@ -84,7 +86,15 @@ std::vector<std::uint64_t> steps_to_verify(const store::Store& store, const Sele
   try {
     return {store.resolve(selector).manifest.step};
   } catch (const format::Damaged&) {
-    return {steps.back()};
+    // The one whose manifest kept the others from being counted.
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      try {
+        (void)store.find(*step);
+      } catch (const format::Damaged&) {
+        return {*step};
+      }
+    }
+    throw;
   }
 }
 
@@ -100,11 +110,15 @@ class Run {
   }
 
   void verify_steps(std::vector<std::uint64_t> steps) {
-    const auto cursor = options_.budget_seconds ? std::exchange(state_.cursor, std::nullopt) : std::nullopt;
-    if (cursor) std::erase_if(steps, [&](std::uint64_t step) { return step < cursor->step; });
+    // A place to go on from is of a run over the whole store.
+    const bool whole = options_.what.selector.kind == Selector::Kind::none;
+    const auto cursor = options_.budget_seconds && whole ? std::exchange(state_.cursor, std::nullopt) : std::nullopt;
+    if (cursor && !steps.empty() && steps.back() >= cursor->step) {
+      std::erase_if(steps, [&](std::uint64_t step) { return step < cursor->step; });
+    }
     for (const std::uint64_t step : steps) {
       if (is_over()) {
-        stop_at({.step = step, .id = {}});
+        stop_at(cursor && cursor->step == step ? *cursor : store::VerifyCursor{.step = step});
         return;
       }
       const auto checkpoint = find_checkpoint_to_verify(store_, step, options_, report_);
@@ -158,12 +172,16 @@ class Run {
 
   void stop_at(const store::VerifyCursor& cursor) {
     report_.complete = false;
-    state_.cursor = cursor;
+    if (options_.what.selector.kind == Selector::Kind::none) state_.cursor = cursor;
   }
 
   void record(const store::Checkpoint& checkpoint, bool damaged, const std::vector<Damage>& found) {
     // A sample says something only if it found something; a retired checkpoint is never `good`.
-    if (checkpoint.retired || (options_.sample_percent && !damaged)) return;
+    if (checkpoint.retired || (options_.sample_percent && !damaged) || !os::exists(checkpoint.directory)) return;
+    // Nor does a quick look: it says nothing about the bytes, and must not hide what a closer one found.
+    const VerifyLevel level = ops::effective_level(options_);
+    if (!damaged && level == VerifyLevel::quick) return;
+    if (!damaged && level == VerifyLevel::stored && store::is_damaged_deeply(store_, checkpoint.manifest)) return;
     store::VerifyRecord record{.step = checkpoint.manifest.step,
                                .id = checkpoint.manifest.id,
                                .verdict = damaged ? store::Verdict::damaged : store::Verdict::good,

@@ -5,8 +5,10 @@
 #include "format/damaged.hpp"
 #include "ops/describe_hit.hpp"
 #include "ops/repair.hpp"
+#include "os/fd.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <random>
 #include <utility>
 
@@ -30,6 +32,11 @@ std::function<bool(std::uint64_t)> sampler(double percent) {
 }
 
 }  // namespace
+
+bool is_no_access(const Error& error) {
+  const int number = error.system_errno();
+  return number == EACCES || number == EPERM || number == EMFILE || number == ENFILE || number == ENOMEM;
+}
 
 VerifyLevel effective_level(const VerifyOptions& options) {
   return options.finite || options.repair ? VerifyLevel::deep : options.level;
@@ -59,7 +66,10 @@ bool CheckpointCheck::run(const std::function<bool()>& is_over) {
   for (std::size_t s = 0; s < checkpoint_.manifest.shards.size(); ++s) {
     const format::ManifestShard shard = checkpoint_.manifest.shards[s];  // a copy: a repair swaps the manifest
     if (shard.rank < position_.rank) continue;
-    if (shard.rank > position_.rank) position_ = {.rank = shard.rank, .byte = 0};
+    if (shard.rank > position_.rank) {
+      position_ = {.rank = shard.rank, .byte = 0};
+      if (is_over()) return false;
+    }
     const std::size_t first_damage = damages_.size();
     if (!check_shard(shard, is_over)) return false;
     if (options_.repair && damages_.size() > first_damage) repair(shard, first_damage);
@@ -133,18 +143,21 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
       const auto now = store::read_manifest(checkpoint_.directory);
       if (now && now->shards.size() > shard.rank && now->shards[shard.rank].file != shard.file) {
         const format::ManifestShard renamed = now->shards[shard.rank];
+        if (now->id == checkpoint_.manifest.id) checkpoint_.manifest = *now;
         return check_shard(renamed, is_over);
       }
+      if (!os::exists(checkpoint_.directory)) return true;  // retired in this moment
       add(shard, nullptr, {.kind = DamageKind::missing, .detail = "the file is missing"});
       return true;
     }
-    if (error.code() != Errc::io) throw;
+    if ((error.code() != Errc::io && error.code() != Errc::unsupported) || is_no_access(error)) throw;
     add(shard, nullptr, {.kind = DamageKind::unreadable, .detail = error.what()});
     return true;
   }
   if (level == VerifyLevel::quick) return true;
 
   CheckRequest request{.jobs = options_.jobs};
+  std::vector<std::uint64_t> sums;
   if (options_.sample_percent) request.wanted = sampler(*options_.sample_percent);
   request.on_progress = [&](std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -161,6 +174,8 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
     request.end = position_.byte + piece;
     std::vector<Problem> in_sums;
     try {
+      if (sums.empty()) sums = format::read_sums(container->file(), container->footer());
+      request.sums = &sums;
       in_sums = check_sums(container->file(), container->footer(), request, monitor_);
     } catch (const format::Damaged& damage) {
       // The sums themselves: without them nothing can be said about the other stored bytes.
@@ -169,11 +184,11 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
       return true;
     } catch (const Error& error) {
       if (error.code() != Errc::io) throw;
-      const format::Section& sums = container->footer().sums;
+      const format::Section& section = container->footer().sums;
       add(shard, nullptr,
           {.kind = DamageKind::unreadable,
-           .begin = sums.offset,
-           .end = sums.offset + sums.size,
+           .begin = section.offset,
+           .end = section.offset + section.size,
            .detail = error.what()});
       return true;
     }
@@ -189,13 +204,21 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
 }
 
 void CheckpointCheck::repair(const format::ManifestShard& shard, std::size_t first_damage) {
-  const RepairResult result = repair_shard(store_, checkpoint_, shard, options_.jobs, monitor_);
+  RepairResult result;
+  try {
+    result = repair_shard(store_, checkpoint_, shard, options_.jobs, monitor_);
+  } catch (const Error& error) {
+    // What was found is reported all the same.
+    if (error.code() == Errc::interrupted) throw;
+    result.what = error.what();
+  }
   for (std::size_t i = first_damage; i < damages_.size(); ++i) {
     damages_[i].repaired = result.repaired;
     damages_[i].repair = result.what;
   }
   // The manifest is another one now; the next shard's repair must build on it.
-  if (result.repaired) checkpoint_.manifest = store::read_manifest(checkpoint_.directory).value();
+  if (!result.repaired) return;
+  if (auto now = store::read_manifest(checkpoint_.directory)) checkpoint_.manifest = std::move(*now);
 }
 
 void CheckpointCheck::count_non_finite(const format::ContainerReader& container, std::uint64_t block, ByteView raw) {

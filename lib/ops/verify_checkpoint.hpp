@@ -6,6 +6,7 @@
 #include "ops/check_container.hpp"
 #include "store/store.hpp"
 
+#include <ckpt/error.hpp>
 #include <ckpt/monitor.hpp>
 #include <ckpt/verify.hpp>
 
@@ -22,6 +23,10 @@ namespace ckpt::ops {
 /// What the options ask for: looking for NaN needs every block.
 [[nodiscard]] VerifyLevel effective_level(const VerifyOptions& options);
 [[nodiscard]] std::string_view to_string(VerifyLevel level);
+
+/// True if it's this process that can't look, and not the store that is damaged: no permission, no descriptor, no
+/// memory.
+[[nodiscard]] bool is_no_access(const Error& error);
 
 /// Used from one thread.
 class CheckpointCheck {

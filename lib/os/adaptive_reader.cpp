@@ -7,16 +7,20 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 namespace ckpt::os {
 namespace {
 
-/// A read past the cache may end short at the end of the file only.
-std::size_t read_direct(const Fd& fd, std::uint64_t offset, std::span<std::byte> into, const std::string& path) {
+/// A read past the cache may end short at the end of the file only. Nothing, if the file system took the flag and
+/// refuses the read.
+std::optional<std::size_t> read_direct(const Fd& fd, std::uint64_t offset, std::span<std::byte> into,
+                                       const std::string& path) {
   std::size_t done = 0;
   while (done < into.size()) {
     const ssize_t n = ::pread(fd.get(), into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL) return std::nullopt;
     if (n < 0) throw_errno(errno, "cannot read '" + path + "' at byte " + std::to_string(offset + done));
     done += static_cast<std::size_t>(n);
     if (n == 0 || static_cast<std::size_t>(n) % direct_alignment != 0) break;
@@ -57,7 +61,9 @@ std::span<const std::byte> AdaptiveReader::read(std::uint64_t offset, std::uint6
   const std::uint64_t span = (lead + size + direct_alignment - 1) / direct_alignment * direct_alignment;
   buffer.reserve(span);
   const std::span<std::byte> into(buffer.data(), span);
-  const std::size_t got = read_direct(direct_, begin, into, path_);
+  const auto got_direct = read_direct(direct_, begin, into, path_);
+  if (!got_direct) return read_through_cache(offset, size, buffer);
+  const std::size_t got = *got_direct;
   if (got <= lead) return {};
   return into.subspan(lead, std::min<std::uint64_t>(size, got - lead));
 }

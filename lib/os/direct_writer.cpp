@@ -109,12 +109,18 @@ void DirectWriter::work() {
 
 void DirectWriter::write_piece(const Piece& piece) {
   std::size_t done = 0;
+  bool again = false;
   while (done < piece.size) {
     const ssize_t n =
         ::pwrite(fd_.get(), piece.buffer.data() + done, piece.size - done, static_cast<off_t>(piece.offset + done));
     if (n < 0 && errno == EINTR) continue;
     // Some file systems take the flag and refuse the write: then without it.
-    if (n < 0 && errno == EINVAL && direct_.exchange(false) && set_direct(fd_, false)) continue;
+    if (n < 0 && errno == EINVAL && !again) {
+      again = true;
+      direct_ = false;
+      if (set_direct(fd_, false)) continue;
+      errno = EINVAL;
+    }
     if (n < 0) throw_errno(errno, "cannot write '" + path_ + "'");
     done += static_cast<std::size_t>(n);
     // After a short write the rest may not be aligned any more.

@@ -73,14 +73,17 @@ std::optional<std::vector<std::string>> list_directory(const std::string& path) 
 }
 
 bool make_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0777) == 0) {
-    sync_directory(parent_of(path));
-    return true;
+  while (true) {
+    if (::mkdir(path.c_str(), 0777) == 0) {
+      sync_directory(parent_of(path));
+      return true;
+    }
+    if (errno != EEXIST) throw_errno(errno, "cannot make directory '" + path + "'");
+    const auto st = stat_path(path);
+    if (st && S_ISDIR(st->st_mode)) return false;
+    if (st) throw Error(Errc::exists, "'" + path + "' is there and not a directory");
+    // Gone between the two calls: another try.
   }
-  if (errno != EEXIST) throw_errno(errno, "cannot make directory '" + path + "'");
-  const auto st = stat_path(path);
-  if (!st || !S_ISDIR(st->st_mode)) throw Error(Errc::exists, "'" + path + "' is there and not a directory");
-  return false;
 }
 
 void make_directories(const std::string& path) {

@@ -53,11 +53,15 @@ void remove_dead_temporaries(const std::string& directory) {
   const std::string here = host_of(new_name());
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
-    const auto fd = open_if_exists(path, O_RDONLY | O_NOFOLLOW);
-    if (!fd) continue;
-    const bool dead = host_of(name) == here && try_lock(*fd, path);
-    const bool old = stat_of(*fd, path).st_mtime + give_up_after < now;
-    if (dead || old) ::unlink(path.c_str());
+    try {
+      const auto fd = open_if_exists(path, O_RDONLY | O_NOFOLLOW);
+      if (!fd) continue;
+      const bool dead = host_of(name) == here && try_lock(*fd, path);
+      const bool old = stat_of(*fd, path).st_mtime + give_up_after < now;
+      if (dead || old) ::unlink(path.c_str());
+    } catch (const Error&) {
+      continue;  // another user's file: for that user's next save
+    }
   }
 }
 

@@ -45,6 +45,25 @@ std::optional<Newest> newest_version(const std::string& directory, std::uint32_t
   return newest;
 }
 
+/// "The same content is there already" mustn't be said of a container that is gone or can't be read.
+void require_sound(const Store& store, const Checkpoint& committed, std::uint32_t rank) {
+  const format::ManifestShard& shard = committed.manifest.shards[rank];
+  std::string why;
+  try {
+    const format::ContainerSummary container = format::read_container_summary(committed.shard_path(shard));
+    if (container.digest == shard.digest) return;
+    why = "it is another container than the manifest names";
+  } catch (const Error& error) {
+    if (error.code() != Errc::damaged && error.code() != Errc::not_found) throw;
+    why = error.what();
+  }
+  // A repair may have given the shard a new name in this moment.
+  const auto now = store.find(committed.manifest.step);
+  if (now && now->manifest.shards.size() > rank && now->manifest.shards[rank].file != shard.file) return;
+  throw Error(Errc::damaged, "'" + store.address(committed.manifest.step) + "' holds this content, damaged: " + why)
+      .with_hint("ckpt-verify --repair may mend it; --replace writes it anew");
+}
+
 /// Compares with what is committed at the step, if anything is.
 std::optional<Published> compare_with_committed(const Store& store, const PublishRequest& request) {
   const auto committed = store.find(request.set.step);
@@ -52,9 +71,13 @@ std::optional<Published> compare_with_committed(const Store& store, const Publis
   const format::Manifest& manifest = committed->manifest;
   const bool same = manifest.world_size == request.set.world_size && manifest.shards[request.rank].root == request.root;
   // A set that replaces is a set like any other: it needs the shards of all ranks, also of those that stay the same.
-  if (same && (!request.replace || manifest.world_size == 1)) return Published::committed;
-  if (!request.replace) refuse_other_content(store, request.set, request.rank);
-  return std::nullopt;
+  if (request.replace) return std::nullopt;
+  if (!same) refuse_other_content(store, request.set, request.rank);
+  require_sound(store, *committed, request.rank);
+  // A writer that died may have renamed the set and not synced the directory.
+  os::sync_directory(committed->directory);
+  os::sync_directory(store.path());
+  return Published::committed;
 }
 
 format::Manifest describe(const SetContent& set, const std::string& directory, const CommitRequest& request) {
@@ -106,14 +129,17 @@ void mark_as_replacing(const Store& store, const SetKey& key) {
   os::sync_directory(store.pending());
 }
 
-/// Drops a set that isn't needed any more: its content is committed.
-void drop_set(const Store& store, const SetKey& key) {
-  const std::string directory = set_directory(store, key);
+/// Drops a set that isn't needed any more: its content is committed. What was published since it was looked at stays.
+void drop_set(const Store& store, const SetContent& done) {
+  const std::string directory = set_directory(store, done.key);
+  ::unlink((directory + "/" + manifest_file).c_str());
   for (const std::string& name : os::list_directory(directory).value_or(std::vector<std::string>{})) {
-    ::unlink((directory + "/" + name).c_str());
+    const auto shard = parse_shard_name(name);
+    const auto known = shard ? done.files.find(shard->rank) : done.files.end();
+    if (known == done.files.end()) continue;
+    if (shard->version <= parse_shard_name(known->second)->version) ::unlink((directory + "/" + name).c_str());
   }
-  ::rmdir(directory.c_str());
-  ::unlink(replace_marker(store, key).c_str());
+  if (::rmdir(directory.c_str()) == 0) ::unlink(replace_marker(store, done.key).c_str());
 }
 
 }  // namespace
@@ -129,7 +155,10 @@ Published publish_shard(const Store& store, const PublishRequest& request) {
     std::uint32_t version = 0;
     if (newest) {
       try {
-        if (root_of(newest->path) == request.root) return Published::in_set;
+        if (root_of(newest->path) == request.root) {
+          os::sync_directory(directory);  // its writer may have died before it did
+          return Published::in_set;
+        }
       } catch (const format::Damaged& damage) {
         // What can't be read can't be committed either: a good shard takes its place.
         version = newest->version + 1;
@@ -189,7 +218,8 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
     const SetContent set = pending_set(store, request.set);
     auto committed = store.find(request.set.step);
     if (!set.complete()) {
-      // Gone because another has committed it, or never complete.
+      // Gone because another has committed it, or retired with its attempt, or never complete.
+      require_not_superseded(store, request.set.attempt);
       if (!committed || !set.files.empty()) return std::nullopt;
       return committed;
     }
@@ -197,14 +227,15 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
     try {
       if (committed) {
         const format::Manifest manifest = describe(set, directory, request);
-        if (committed->manifest.id != manifest.id) {
-          if (!os::exists(replace_marker(store, request.set))) {
+        const bool replaces = os::exists(replace_marker(store, request.set));
+        if (replaces || committed->manifest.id != manifest.id) {
+          if (!replaces) {
             throw Error(Errc::exists, "'" + store.address(request.set.step) + "' is committed with other content")
                 .with_hint("use --replace to put the new content in its place, or another step");
           }
           committed = replace_checkpoint(store, *committed, directory, manifest);
         }
-        drop_set(store, request.set);
+        drop_set(store, set);
         return committed;
       }
       // The first manifest stays, whoever writes it. A shard that was published anew since then isn't in it; its writer
@@ -215,6 +246,7 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
         os::publish_small_file(manifest_path, format::encode_manifest(manifest), os::Publish::first_wins,
                                store.scratch());
       }
+      os::sync_directory(directory);  // also of a manifest that a dead writer linked and didn't sync
     } catch (const Error& error) {
       if (error.code() == Errc::not_found) continue;  // committed by another in this moment
       throw;
@@ -241,9 +273,9 @@ void help_complete_sets(const Store& store) {
     if (!set.complete()) continue;
     try {
       (void)commit_if_complete(store, {.set = set.key, .timings = {}});
-    } catch (const Error& error) {
-      // Superseded, in conflict or damaged: for ckpt-ls and ckpt-verify to tell, not for an unrelated save to die of.
-      if (error.code() != Errc::exists && error.code() != Errc::damaged && error.code() != Errc::busy) throw;
+    } catch (const Error&) {
+      continue;  // superseded, in conflict, damaged: for ckpt-ls and ckpt-verify to tell, not for another save to die
+                 // of
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "os/temporary_file.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
 namespace ckpt::store {
 namespace {
@@ -31,9 +32,18 @@ bool holds_other_things(const std::string& path) {
 
 std::optional<format::Manifest> read_manifest(const std::string& directory) {
   const std::string path = directory + "/" + manifest_file;
-  const auto text = os::read_small_file(path, format::max_manifest_size);
-  if (!text) return std::nullopt;
-  return format::decode_manifest(*text, path);
+  try {
+    const auto text = os::read_small_file(path, format::max_manifest_size);
+    if (!text) return std::nullopt;
+    return format::decode_manifest(*text, path);
+  } catch (const format::Damaged&) {
+    throw;
+  } catch (const Error& error) {
+    // What the disk can't give back is damage to the reader, whom another checkpoint may help.
+    if (error.code() == Errc::damaged) throw format::Damaged(DamageKind::altered, 0, 0, error.what());
+    if (error.system_errno() == EIO) throw format::Damaged(DamageKind::unreadable, 0, 0, error.what());
+    throw;
+  }
 }
 
 Store Store::open(const std::string& path) {
@@ -80,6 +90,8 @@ std::vector<std::uint64_t> Store::steps() const {
 std::optional<Checkpoint> Store::find(std::uint64_t step) const {
   const std::string directory = step_directory(step);
   auto manifest = read_manifest(directory);
+  // A set may be renamed to its step between the two looks: then there is one now.
+  if (!manifest && os::exists(directory)) manifest = read_manifest(directory);
   if (!manifest) {
     if (!os::exists(directory)) return std::nullopt;
     throw format::Damaged(DamageKind::missing, 0, 0, "'" + directory + "' has no " + manifest_file);

@@ -30,10 +30,15 @@ void set_marker(const Store& store, std::uint64_t step) {
 
 void clear_marker(const Store& store, std::uint64_t step) { ::unlink(marker_path(store, step).c_str()); }
 
-/// Links a file into the checkpoint's directory under the first version that is free; returns the name.
+/// Links a file into the checkpoint's directory under a version that no manifest has named yet; returns the name.
 std::string link_as_next_version(const Checkpoint& checkpoint, const std::string& from, std::uint32_t rank,
                                  std::uint32_t world_size) {
-  for (std::uint32_t version = 0;; ++version) {
+  std::uint32_t first = 0;
+  for (const format::ManifestShard& shard : checkpoint.manifest.shards) {
+    const auto named = parse_shard_name(shard.file);
+    if (named && named->rank == rank) first = named->version + 1;
+  }
+  for (std::uint32_t version = first;; ++version) {
     const std::string name = shard_name({.rank = rank, .world_size = world_size, .version = version});
     if (::link(from.c_str(), (checkpoint.directory + "/" + name).c_str()) == 0) return name;
     if (errno != EEXIST) os::throw_errno(errno, "cannot link '" + checkpoint.directory + "/" + name + "'");
@@ -108,9 +113,13 @@ void clean_dead_swaps(const Store& store) {
     if (!is_marker(name)) continue;
     const auto step = parse_step_name(std::string_view(name).substr(marker_prefix.size()));
     if (!step) continue;
-    const auto checkpoint = store.find(*step);
-    if (checkpoint) remove_unnamed(*checkpoint);
-    clear_marker(store, *step);
+    try {
+      const auto checkpoint = store.find(*step);
+      if (checkpoint) remove_unnamed(*checkpoint);
+      clear_marker(store, *step);
+    } catch (const Error&) {
+      continue;  // a damaged checkpoint is for ckpt-verify to report, and no reason to refuse a save
+    }
   }
 }
 

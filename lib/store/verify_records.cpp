@@ -90,6 +90,14 @@ std::optional<Verdict> verdict_of(const Verdicts& verdicts, std::uint64_t step, 
   return it == verdicts.end() ? std::nullopt : std::optional(it->second);
 }
 
+bool is_damaged_deeply(const Store& store, const format::Manifest& manifest) {
+  const std::string path = store.records() + "/" + base_name(manifest.step, manifest.id) + std::string(damaged_suffix);
+  const auto text = os::read_small_file(path, max_state_size);
+  if (!text || !format::is_sealed(*text)) return false;
+  const auto object = nlohmann::json::parse(*text, nullptr, false);
+  return object.is_object() && object.contains("level") && object.at("level") == "deep";
+}
+
 std::string state_path(const Store& store) { return store.records() + "/state.json"; }
 
 VerifyState read_state(const std::string& path) {

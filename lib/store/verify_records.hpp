@@ -35,6 +35,10 @@ using Verdicts = std::map<std::pair<std::uint64_t, std::string>, Verdict>;
 [[nodiscard]] Verdicts read_verdicts(const Store& store);
 [[nodiscard]] std::optional<Verdict> verdict_of(const Verdicts& verdicts, std::uint64_t step, const Digest& id);
 
+/// True if the last verdict on this content is "damaged", and came from decoding it: a look at the stored bytes alone
+/// doesn't overrule that.
+[[nodiscard]] bool is_damaged_deeply(const Store& store, const format::Manifest& manifest);
+
 /// Where a verify with a budget goes on: the first byte of a shard that hasn't been checked.
 struct VerifyCursor {
   std::uint64_t step = 0;
