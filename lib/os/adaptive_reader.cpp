@@ -31,7 +31,7 @@ std::optional<std::size_t> read_direct(const Fd& fd, std::uint64_t offset, std::
 }  // namespace
 
 AdaptiveReader::AdaptiveReader(const std::string& path, CacheUse use)
-    : path_(path), cached_(open(path, O_RDONLY)), use_(use) {
+    : path_(path), cached_(open(path, O_RDONLY | O_NONBLOCK)), use_(use) {  // a pipe must not make it wait
   status_ = stat_of(cached_, path);
   if (!S_ISREG(status_.st_mode)) throw Error(Errc::io, "'" + path + "' is not a regular file");
   size_ = static_cast<std::uint64_t>(status_.st_size);

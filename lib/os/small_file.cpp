@@ -23,7 +23,7 @@ std::string parent_of(const std::string& path) {
 }
 
 std::optional<std::string> read_small_file(const std::string& path, std::uint64_t limit) {
-  const auto fd = open_if_exists(path, O_RDONLY);
+  const auto fd = open_if_exists(path, O_RDONLY | O_NONBLOCK);  // a pipe must not make it wait
   if (!fd) return std::nullopt;
   const struct stat st = stat_of(*fd, path);
   if (!S_ISREG(st.st_mode)) throw Error(Errc::damaged, "'" + path + "' is not a regular file");

@@ -90,10 +90,12 @@ std::vector<std::uint64_t> Store::steps() const {
 std::optional<Checkpoint> Store::find(std::uint64_t step) const {
   const std::string directory = step_directory(step);
   auto manifest = read_manifest(directory);
-  // A set may be renamed to its step between the two looks: then there is one now.
-  if (!manifest && os::exists(directory)) manifest = read_manifest(directory);
   if (!manifest) {
     if (!os::exists(directory)) return std::nullopt;
+    // A set may have been renamed to its step between the two looks: then there is one now.
+    manifest = read_manifest(directory);
+  }
+  if (!manifest) {
     throw format::Damaged(DamageKind::missing, 0, 0, "'" + directory + "' has no " + manifest_file);
   }
   if (manifest->step != step) {

@@ -95,7 +95,7 @@ TEST_SUITE("store commit") {
             publish(store, set, rank, "content of " + std::to_string(rank));
             if (commit_if_complete(store, {.set = set})) ++committed;
           } catch (const std::exception& error) {
-            MESSAGE(error.what());
+            MESSAGE(std::string(error.what()));
             ++failed;
           }
         });
