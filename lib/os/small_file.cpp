@@ -81,8 +81,9 @@ bool make_directory(const std::string& path) {
     if (errno != EEXIST) throw_errno(errno, "cannot make directory '" + path + "'");
     const auto st = stat_path(path);
     if (st && S_ISDIR(st->st_mode)) return false;
-    if (st) throw Error(Errc::exists, "'" + path + "' is there and not a directory");
-    // Gone between the two calls: another try.
+    const auto link = stat_path(path, false);
+    if (link && !S_ISDIR(link->st_mode)) throw Error(Errc::exists, "'" + path + "' is there and not a directory");
+    // Gone between the calls, or made anew: another try.
   }
 }
 
