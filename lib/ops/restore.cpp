@@ -62,6 +62,8 @@ std::vector<Action> choose_actions(const RestoreOptions& options, const Shards& 
       actions[i] = Action::keep;
     } else if (S_ISDIR(st->st_mode)) {
       throw Error(Errc::exists, "'" + name(i) + "' is in the way: it's a directory");
+    } else if (!S_ISREG(st->st_mode) && !S_ISLNK(st->st_mode)) {
+      throw Error(Errc::exists, "'" + name(i) + "' is in the way: it's a pipe, socket or device");
     } else if (item.entry->type == EntryType::symlink) {
       if (S_ISLNK(st->st_mode) && destination.read_link(item.path) == item.entry->target)
         actions[i] = Action::keep;
@@ -249,6 +251,8 @@ RestoreReport restore(const RestoreOptions& options, Monitor& monitor) {
       throw Damaged(damage).with_hint("ckpt-verify says what is damaged; --fallback takes the newest good checkpoint");
     }
     std::vector<RestoreReport::Skipped> skipped;
+    const Selector& asked = options.from.selector;
+    if (!step && asked.kind == Selector::Kind::step) step = asked.step;
     if (step) skipped.push_back({.step = *step, .reason = damage.what()});
     report = restore_older(options, store, step.value_or(step_asked_for(store, options.from.selector)),
                            std::move(skipped), damage, monitor);

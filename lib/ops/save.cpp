@@ -9,6 +9,7 @@
 #include "ops/check_container.hpp"
 #include "ops/shard_content.hpp"
 #include "ops/stdin_spool.hpp"
+#include "os/small_file.hpp"
 #include "os/temporary_file.hpp"
 #include "source/source_tree.hpp"
 #include "store/attempts.hpp"
@@ -23,6 +24,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 namespace ckpt {
 namespace {
@@ -30,6 +32,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// The manifest is JSON, which can't hold other bytes.
+bool is_utf8(const std::string& text) {
+  try {
+    return !nlohmann::json(text).dump().empty();
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
 
 void check_options(const SaveOptions& options) {
   const auto refuse = [](const std::string& why) { throw Error(Errc::invalid_argument, why); };
@@ -42,6 +53,9 @@ void check_options(const SaveOptions& options) {
            std::to_string(options.world_size));
   }
   if (options.resumed_from && !options.attempt) refuse("resumed-from needs the attempt that resumes");
+  for (const auto& [key, value] : options.meta) {
+    if (!is_utf8(key) || !is_utf8(value)) refuse("metadata '" + key + "' is not UTF-8");
+  }
   const auto stdins = std::count(options.sources.begin(), options.sources.end(), "-");
   if (stdins > 1) refuse("standard input can be saved once");
   if (stdins == 1 && options.stdin_name.empty()) refuse("standard input needs a name");
@@ -150,10 +164,13 @@ std::optional<SaveReport> already_saved(const Job& job, const store::Store& stor
                 "'" + store.address(set.step) + "' holds other content of rank " + std::to_string(job.options.rank))
         .with_hint("use --replace to put the new content in its place, or another step");
   }
-  if (existing->checkpoint && job.options.replace) {
-    // The same content again with "replace" is a wish to have it whole.
-    const auto problems = ops::check_sums(stored->file(), stored->footer(), {.jobs = job.options.jobs}, job.monitor);
-    if (!problems.empty()) return std::nullopt;
+  // "Saved already" is only said of a copy that is whole.
+  const auto problems = ops::check_sums(stored->file(), stored->footer(), {.jobs = job.options.jobs}, job.monitor);
+  if (!problems.empty() && job.options.replace) return std::nullopt;
+  if (!problems.empty()) {
+    throw Error(Errc::damaged,
+                "'" + store.address(set.step) + "' holds this content, damaged: " + problems.front().detail)
+        .with_hint("ckpt-verify --repair may mend it; --replace writes it anew");
   }
   SaveReport report = report_of(job, stored->catalog(), stored->footer().file_size);
   report.unchanged = true;
@@ -170,14 +187,14 @@ std::optional<SaveReport> already_saved(const Job& job, const store::Store& stor
   return report;
 }
 
-void require_space(const store::Store& store, const format::Catalog& catalog) {
+void require_space(const std::string& store, const format::Catalog& catalog) {
   // Headers, index and sums: less than a thousandth and a few hundred bytes a block.
   const std::uint64_t raw = catalog.raw_bytes();
   const std::uint64_t needed = raw + raw / 1000 + 4096 + catalog.block_sizes.size() * 256;
-  const std::uint64_t available = os::free_space(store.path());
+  const std::uint64_t available = os::free_space(os::existing_ancestor(store));
   if (needed <= available) return;
-  throw Error(Errc::no_space, "store '" + store.path() + "' has room for " + std::to_string(available) +
-                                  " bytes, and " + std::to_string(needed) + " are needed")
+  throw Error(Errc::no_space, "store '" + store + "' has room for " + std::to_string(available) + " bytes, and " +
+                                  std::to_string(needed) + " are needed")
       .with_hint("free some space; nothing was written");
 }
 
@@ -262,9 +279,9 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
   const format::Catalog catalog =
       ops::describe_content(job.entries, std::move(shard), options.allow_malformed, options.jobs, monitor);
 
+  require_space(options.store, catalog);
   const store::Store store = store::Store::open_for_writing(options.store, options.create);
   store::open_attempt(store, set.attempt);
-  require_space(store, catalog);
   SaveReport report = report_of(job, catalog, 0);
   const auto write_start = Clock::now();
   const os::TemporaryFile temporary(store.scratch(), 0444);

@@ -13,13 +13,6 @@
 namespace ckpt::ops {
 namespace {
 
-/// Where the store is, or will be.
-std::string directory_for(const std::string& store) {
-  std::string directory = store;
-  while (!os::exists(directory)) directory = os::parent_of(directory);
-  return directory;
-}
-
 /// A file that goes with its last descriptor, whatever happens to the process.
 os::Fd open_nameless(const std::string& directory) {
   const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
@@ -36,7 +29,7 @@ os::Fd open_nameless(const std::string& directory) {
 }  // namespace
 
 StdinSpool::StdinSpool(int fd, const std::string& store, Monitor& monitor)
-    : file_(open_nameless(directory_for(store))), path_("/proc/self/fd/" + std::to_string(file_.get())) {
+    : file_(open_nameless(os::existing_ancestor(store))), path_("/proc/self/fd/" + std::to_string(file_.get())) {
   const std::string what = "standard input's spool";
   os::AlignedBuffer buffer(1U << 20U);
   std::uint64_t done = 0;

@@ -231,6 +231,7 @@ bool VerifyReport::intact() const {
 VerifyReport verify(const VerifyOptions& options, Monitor& monitor) {
   check_options(options);
   const auto start = Clock::now();
+  if (!options.state_file.empty()) store::require_state_file(options.state_file);
   VerifyReport report;
   if (const auto store = open_store(options, report)) {
     Run run(options, *store, report, monitor);

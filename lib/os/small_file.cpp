@@ -53,6 +53,12 @@ bool publish_small_file(const std::string& path, std::string_view content, Publi
   return true;
 }
 
+std::string existing_ancestor(const std::string& path) {
+  std::string ancestor = path;
+  while (!stat_path(ancestor) && ancestor != "." && ancestor != "/") ancestor = parent_of(ancestor);
+  return ancestor;
+}
+
 std::optional<std::vector<std::string>> list_directory(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
   if (dir == nullptr) {

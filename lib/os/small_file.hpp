@@ -25,6 +25,9 @@ bool publish_small_file(const std::string& path, std::string_view content, Publi
 /// The directory of a path, "." for a plain name.
 [[nodiscard]] std::string parent_of(const std::string& path);
 
+/// `path` itself if it's there, else the nearest directory above it that is.
+[[nodiscard]] std::string existing_ancestor(const std::string& path);
+
 /// Names in a directory, sorted, without "." and ".."; nothing if there's no such directory.
 [[nodiscard]] std::optional<std::vector<std::string>> list_directory(const std::string& path);
 

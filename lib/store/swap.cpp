@@ -62,14 +62,16 @@ void swap_manifest(const Store& store, const Checkpoint& checkpoint, const forma
                          os::Publish::replace, store.scratch());
 }
 
-void remove_unnamed(const Checkpoint& checkpoint) {
+bool remove_unnamed(const Checkpoint& checkpoint) {
   const auto manifest = read_manifest(checkpoint.directory);
-  if (!manifest) return;
+  if (!manifest) return true;
   std::set<std::string> named = {manifest_file};
   for (const format::ManifestShard& shard : manifest->shards) named.insert(shard.file);
+  bool all = true;
   for (const std::string& name : os::list_directory(checkpoint.directory).value_or(std::vector<std::string>{})) {
-    if (!named.contains(name)) ::unlink((checkpoint.directory + "/" + name).c_str());
+    if (!named.contains(name)) all = ::unlink((checkpoint.directory + "/" + name).c_str()) == 0 && all;
   }
+  return all;
 }
 
 Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,
@@ -83,8 +85,7 @@ Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const s
   }
   os::sync_directory(old.directory);
   swap_manifest(store, old, now.manifest);
-  remove_unnamed(now);
-  clear_marker(store, old.manifest.step);
+  if (remove_unnamed(now)) clear_marker(store, old.manifest.step);
   return now;
 }
 
@@ -97,8 +98,7 @@ format::ManifestShard swap_shard(const Store& store, const Checkpoint& checkpoin
   format::Manifest manifest = checkpoint.manifest;
   manifest.shards.at(shard.rank) = shard;
   swap_manifest(store, checkpoint, manifest);
-  remove_unnamed(checkpoint);
-  clear_marker(store, checkpoint.manifest.step);
+  if (remove_unnamed(checkpoint)) clear_marker(store, checkpoint.manifest.step);
   return shard;
 }
 
@@ -115,8 +115,7 @@ void clean_dead_swaps(const Store& store) {
     if (!step) continue;
     try {
       const auto checkpoint = store.find(*step);
-      if (checkpoint) remove_unnamed(*checkpoint);
-      clear_marker(store, *step);
+      if (!checkpoint || remove_unnamed(*checkpoint)) clear_marker(store, *step);
     } catch (const Error&) {
       continue;  // a damaged checkpoint is for ckpt-verify to report, and no reason to refuse a save
     }

@@ -29,8 +29,9 @@ format::ManifestShard swap_shard(const Store& store, const Checkpoint& checkpoin
 /// Replaces the manifest alone. The caller holds the lock.
 void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest);
 
-/// Deletes what no manifest names in a checkpoint's directory. The caller holds the lock.
-void remove_unnamed(const Checkpoint& checkpoint);
+/// Deletes what no manifest names in a checkpoint's directory. The caller holds the lock. False if some of it is still
+/// there.
+bool remove_unnamed(const Checkpoint& checkpoint);
 
 /// Finishes the clean-up of swaps whose process died: tells them by their markers.
 void clean_dead_swaps(const Store& store);

@@ -116,6 +116,12 @@ VerifyState read_state(const std::string& path) {
   }
 }
 
+void require_state_file(const std::string& path) {
+  const auto text = os::read_small_file(path, max_state_size);
+  if (!text || text->empty() || (format::is_sealed(*text) && text->find(state_format) != std::string::npos)) return;
+  throw Error(Errc::exists, "'" + path + "' is there and not the state of a verify").with_hint("choose another file");
+}
+
 void write_state(const std::string& path, const VerifyState& state) {
   nlohmann::ordered_json object = {{"format", state_format}};
   if (state.cursor) {

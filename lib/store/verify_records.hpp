@@ -55,6 +55,8 @@ struct VerifyState {
 };
 /// Empty if there's no such file, or it can't be believed.
 [[nodiscard]] VerifyState read_state(const std::string& path);
+/// Throws Errc::exists if another file would be overwritten.
+void require_state_file(const std::string& path);
 void write_state(const std::string& path, const VerifyState& state);
 [[nodiscard]] std::string state_path(const Store& store);
 
