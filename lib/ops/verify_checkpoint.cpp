@@ -31,6 +31,36 @@ std::function<bool(std::uint64_t)> sampler(double percent) {
   };
 }
 
+/// A sum says which 64 KiB are altered; the blocks' own hashes say which of the blocks in them.
+std::vector<Problem> narrow_down(const format::ContainerReader& container, const Problem& problem) {
+  std::vector<Problem> parts;
+  if (problem.kind != DamageKind::altered) return {problem};
+  os::AlignedBuffer buffer;
+  Bytes scratch;
+  for (const format::FrameRecord& frame : container.index().frames) {
+    if (frame.payload >= problem.end || frame.payload + frame.payload_size <= problem.begin) continue;
+    ByteView payload;
+    try {
+      payload = container.read_frame(frame, buffer);
+    } catch (const Error&) {
+      return {problem};  // can't be read a second time: what is known is enough
+    }
+    for (std::uint64_t b = frame.first_block; b < frame.first_block + frame.block_count; ++b) {
+      const format::BlockRecord& block = container.index().blocks[b];
+      const std::uint64_t begin = std::max(problem.begin, block.place);
+      const std::uint64_t end = std::min(problem.end, block.place + block.stored_size);
+      if (begin >= end) continue;
+      try {
+        (void)container.decode_block(b, payload, frame, scratch);
+      } catch (const format::Damaged&) {
+        parts.push_back({.kind = problem.kind, .begin = begin, .end = end, .detail = problem.detail});
+      }
+    }
+  }
+  // Headers and padding are in no block.
+  return parts.empty() ? std::vector<Problem>{problem} : parts;
+}
+
 }  // namespace
 
 bool is_no_access(const Error& error) {
@@ -192,7 +222,9 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
            .detail = error.what()});
       return true;
     }
-    for (const Problem& problem : in_sums) add(shard, &*container, problem);
+    for (const Problem& problem : in_sums) {
+      for (const Problem& part : narrow_down(*container, problem)) add(shard, &*container, part);
+    }
     if (level != VerifyLevel::deep) continue;
     request.on_progress = nullptr;  // the same bytes again
     for (const Problem& problem : check_blocks(*container, request, monitor_)) {
