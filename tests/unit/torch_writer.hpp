@@ -13,7 +13,7 @@ namespace torch_writer {
 
 inline std::string little(std::uint64_t value, unsigned bytes) {
   std::string out;
-  for (unsigned i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xffU));
+  for (unsigned i = 0; i < bytes; ++i, value = value >> 8U) out.push_back(static_cast<char>(value & 0xffU));
   return out;
 }
 
