@@ -82,7 +82,6 @@ std::vector<std::uint64_t> steps_to_verify(const store::Store& store, const Sele
   if (selector.kind == Selector::Kind::step) return {selector.step};
   std::vector<std::uint64_t> steps = store.steps();
   if (selector.kind == Selector::Kind::none) return steps;
-  // The newest may be the damaged one: then it's what is looked at.
   try {
     return {store.resolve(selector).manifest.step};
   } catch (const format::Damaged&) {
@@ -185,7 +184,7 @@ class Run {
     store::VerifyRecord record{.step = checkpoint.manifest.step,
                                .id = checkpoint.manifest.id,
                                .verdict = damaged ? store::Verdict::damaged : store::Verdict::good,
-                               .level = std::string(ops::to_string(ops::effective_level(options_))),
+                               .level = std::string(ops::to_string(level)),
                                .when = std::time(nullptr),
                                .found = {}};
     for (const Damage& damage : found) {

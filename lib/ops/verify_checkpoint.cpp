@@ -226,8 +226,9 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
       for (const Problem& part : narrow_down(*container, problem)) add(shard, &*container, part);
     }
     if (level != VerifyLevel::deep) continue;
-    request.on_progress = nullptr;  // the same bytes again
-    for (const Problem& problem : check_blocks(*container, request, monitor_)) {
+    CheckRequest again = request;
+    again.on_progress = nullptr;  // the same bytes, counted already
+    for (const Problem& problem : check_blocks(*container, again, monitor_)) {
       const auto covers = [&](const Problem& sum) { return sum.begin < problem.end && sum.end > problem.begin; };
       if (std::none_of(in_sums.begin(), in_sums.end(), covers)) add(shard, &*container, problem);
     }
