@@ -44,10 +44,11 @@ class Beside:
 
     def work(self):
         while not self.stop.is_set() and self.problem is None:
-            done = subprocess.run(["ckpt-verify", "st"], capture_output=True)
-            # Before the first save has made the store, there's nothing to look at.
-            if done.returncode == 2 and not os.path.exists("st/ckpt-store.json"):
+            # Until the first save has made the store there's nothing to look at. Asked before the verify, not after
+            # it: the store may come into being in between.
+            if not os.path.exists("st/ckpt-store.json"):
                 continue
+            done = subprocess.run(["ckpt-verify", "st"], capture_output=True)
             if done.returncode != 0 or done.stdout:
                 self.problem = f"verify beside it: {done.returncode} {done.stdout[:500]!r} {done.stderr[:500]!r}"
 
