@@ -7,7 +7,7 @@ _ckpt_options() {
   case $1 in
     ckpt-save)
       echo "$common -C --directory= --files-from= --name= --owner --allow-malformed --meta= --rank= --world-size=
-        --attempt= --resumed-from= --replace --no-create --read-back --umask= -j --jobs= --metrics-file=" ;;
+        --attempt= --resumed-from= --replace --base= --encode= --no-check --no-create --read-back --umask= -j --jobs= --metrics-file=" ;;
     ckpt-restore)
       echo "$common --file= --rank= --fallback --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
         -j --jobs=" ;;
@@ -23,6 +23,8 @@ _ckpt_value() {
   case $1 in
     --format) mapfile -t COMPREPLY < <(compgen -W 'human tsv json' -- "$2") ;;
     --color) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$2") ;;
+    --base) mapfile -t COMPREPLY < <(compgen -W 'auto none' -- "$2") ;;
+    --encode) mapfile -t COMPREPLY < <(compgen -W 'raw fast best' -- "$2") ;;
     --as) mapfile -t COMPREPLY < <(compgen -W 'raw npy safetensors tar' -- "$2") ;;
     --get)
       mapfile -t COMPREPLY < <(compgen -W 'step state id attempt world_size shards files tensors raw_bytes

@@ -6,6 +6,7 @@
 #include <ckpt/save.hpp>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <optional>
 
@@ -23,6 +24,7 @@ struct Request {
   std::optional<std::string> files_from;
   std::optional<std::uint32_t> umask;
   bool no_create = false;
+  bool no_check = false;
 };
 
 void set_meta(std::map<std::string, std::string>& meta, const std::string& text) {
@@ -31,6 +33,37 @@ void set_meta(std::map<std::string, std::string>& meta, const std::string& text)
     throw Error(Errc::invalid_argument, fmt::format("'{}' isn't KEY=VALUE", text));
   }
   meta[text.substr(0, equals)] = text.substr(equals + 1);
+}
+
+void set_base(SaveOptions& save, const std::string& text) {
+  save.base = text == "auto" ? BaseChoice::automatic : text == "none" ? BaseChoice::none : BaseChoice::step;
+  if (save.base == BaseChoice::step) save.base_step = parse_number(text, 0, max_step);
+}
+
+std::string shown_base(const SaveOptions& save) {
+  switch (save.base) {
+    case BaseChoice::automatic: return "auto";
+    case BaseChoice::none: return "none";
+    case BaseChoice::step: return std::to_string(save.base_step);
+  }
+  return {};
+}
+
+constexpr std::array<std::pair<std::string_view, Encode>, 3> encodings = {
+    {{"raw", Encode::raw}, {"fast", Encode::fast}, {"best", Encode::best}}};
+
+Encode parse_encode(const std::string& text) {
+  for (const auto& [name, encode] : encodings) {
+    if (name == text) return encode;
+  }
+  throw Error(Errc::invalid_argument, fmt::format("'{}' is none of raw, fast, best", text));
+}
+
+std::string_view name_of(Encode encode) {
+  for (const auto& [name, value] : encodings) {
+    if (value == encode) return name;
+  }
+  return {};
 }
 
 std::string shown(const std::map<std::string, std::string>& meta) {
@@ -58,6 +91,14 @@ void declare(CommandLine& line, Request& request) {
   line.option("--resumed-from", "STEP", "retire what is newer and of a lower attempt", save.resumed_from);
   line.flag("--replace", "take the place of other content at this step", save.replace);
   line.section("How it is saved");
+  line.option(
+      "--base", "auto|none|STEP", "keep only the differences from this checkpoint",
+      [&save](const std::string& text) { set_base(save, text); }, [&save] { return shown_base(save); });
+  line.option(
+      "--encode", "raw|fast|best", "how hard to look for a smaller form (default: fast)",
+      [&save](const std::string& text) { save.encode = parse_encode(text); },
+      [&save] { return std::string(name_of(save.encode)); });
+  line.flag("--no-check", "believe what was encoded without decoding it", request.no_check);
   line.flag("--no-create", "a store that doesn't exist is an error", request.no_create);
   line.flag("--read-back", "read it again past the cache and check it before the commit", save.read_back);
   line.option(
@@ -149,6 +190,7 @@ int body(Program& program) {
   if (request.umask) ::umask(*request.umask);
   SaveOptions& options = request.save;
   options.create = !request.no_create;
+  options.check = !request.no_check;
   options.world_size = request.world_size.value_or(1);
   options.jobs = program.jobs();
   options.fixed_time = source_date_epoch();

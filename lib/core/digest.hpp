@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,15 @@ namespace ckpt {
 struct Digest {
   std::array<std::byte, 16> bytes{};
   friend auto operator<=>(const Digest&, const Digest&) = default;
+};
+
+/// For hash tables: a digest is one already.
+struct DigestHash {
+  [[nodiscard]] std::size_t operator()(const Digest& digest) const noexcept {
+    std::size_t value = 0;
+    std::memcpy(&value, digest.bytes.data(), sizeof value);
+    return value;
+  }
 };
 
 [[nodiscard]] Digest xxh3_128(std::span<const std::byte> data);

@@ -23,6 +23,12 @@ namespace ckpt {
   return std::max(1U, std::thread::hardware_concurrency());
 }
 
+/// As worker_count(), for work that waits for a device: a few reads in flight keep one busy, also on few cores.
+[[nodiscard]] inline unsigned reader_count(unsigned jobs) {
+  constexpr unsigned least_readers = 4;
+  return std::max(least_readers, worker_count(jobs));
+}
+
 /// Runs produce(i) for each i in [0, count) on `workers` threads and consume(i, result) for each i in order on the
 /// calling thread. At most `window` results exist at a time. The first exception of either side ends the rest and is
 /// thrown here. With one item nothing is started.

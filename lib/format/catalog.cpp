@@ -283,6 +283,34 @@ std::vector<Extent> decode_extents(const Json& document) {
   return extents;
 }
 
+Json encode_bases(const std::vector<BaseCheckpoint>& bases) {
+  Bytes ids;
+  std::vector<std::uint64_t> steps;
+  for (const BaseCheckpoint& base : bases) {
+    append(ids, base.id.bytes);
+    steps.push_back(base.step);
+  }
+  TableWriter table;
+  table.add_bytes("id", ids);
+  table.add("step", steps);
+  return std::move(table).take();
+}
+
+/// The table is there only where blocks may have bases.
+std::vector<BaseCheckpoint> decode_bases(const Json& document) {
+  if (!document.contains("bases")) return {};
+  const TableReader table(document, "bases");
+  const auto steps = table.numbers<std::uint64_t>("step");
+  const ByteView ids = table.bytes("id");
+  if (ids.size() != steps.size() * sizeof(Digest)) table.fail("id", "has another number of rows");
+  std::vector<BaseCheckpoint> bases(steps.size());
+  for (std::size_t i = 0; i < bases.size(); ++i) {
+    std::copy_n(ids.data() + i * sizeof(Digest), sizeof(Digest), bases[i].id.bytes.begin());
+    bases[i].step = steps[i];
+  }
+  return bases;
+}
+
 /// Gives each file its range of a list and checks that the ranges end where the list ends.
 template <auto First, auto Count>
 void deal_out(std::vector<FileEntry>& files, std::size_t available, const char* what) {
@@ -346,11 +374,13 @@ std::uint64_t Catalog::raw_bytes() const {
 Bytes encode_catalog(const Catalog& catalog) {
   TableWriter blocks;
   blocks.add("size", catalog.block_sizes);
-  return dump_cbor({{"shard", encode_shard(catalog.shard)},
-                    {"files", encode_files(catalog.files)},
-                    {"extents", encode_extents(catalog.extents)},
-                    {"tensors", encode_tensors(catalog.tensors)},
-                    {"blocks", std::move(blocks).take()}});
+  Json document = {{"shard", encode_shard(catalog.shard)},
+                   {"files", encode_files(catalog.files)},
+                   {"extents", encode_extents(catalog.extents)},
+                   {"tensors", encode_tensors(catalog.tensors)},
+                   {"blocks", std::move(blocks).take()}};
+  if (!catalog.bases.empty()) document["bases"] = encode_bases(catalog.bases);
+  return dump_cbor(document);
 }
 
 Catalog decode_catalog(ByteView data) {
@@ -361,6 +391,7 @@ Catalog decode_catalog(ByteView data) {
   catalog.extents = decode_extents(document);
   catalog.tensors = decode_tensors(document);
   catalog.block_sizes = TableReader(document, "blocks").numbers<std::uint64_t>("size");
+  catalog.bases = decode_bases(document);
   deal_out<&FileEntry::first_block, &FileEntry::block_count>(catalog.files, catalog.block_sizes.size(), "blocks");
   deal_out<&FileEntry::first_extent, &FileEntry::extent_count>(catalog.files, catalog.extents.size(), "extents");
   deal_out<&FileEntry::first_tensor, &FileEntry::tensor_count>(catalog.files, catalog.tensors.size(), "tensors");
@@ -377,6 +408,7 @@ CatalogSummary decode_catalog_summary(ByteView data) {
   const auto sizes = TableReader(document, "files").numbers<std::uint64_t>("size");
   summary.files = sizes.size();
   for (const std::uint64_t size : sizes) summary.raw_bytes += size;
+  summary.bases = decode_bases(document);
   return summary;
 }
 

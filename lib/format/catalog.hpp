@@ -4,6 +4,7 @@
 
 #include "core/bytes.hpp"
 #include "core/tensor.hpp"
+#include "format/base.hpp"
 
 #include <cstdint>
 #include <map>
@@ -56,6 +57,7 @@ struct Catalog {
   std::vector<Extent> extents;
   std::vector<Tensor> tensors;
   std::vector<std::uint64_t> block_sizes;  ///< raw
+  std::vector<BaseCheckpoint> bases;       ///< that blocks may refer to
 
   [[nodiscard]] std::uint64_t raw_bytes() const;
 };
@@ -76,6 +78,7 @@ struct CatalogSummary {
   std::uint64_t files = 0;
   std::uint64_t tensors = 0;
   std::uint64_t raw_bytes = 0;
+  std::vector<BaseCheckpoint> bases;
 };
 [[nodiscard]] CatalogSummary decode_catalog_summary(ByteView data);
 

@@ -13,7 +13,11 @@ inline constexpr std::uint16_t minor_version = 0;
 /// Flags that this version knows. An unknown `incompat` flag: refuse. An unknown `ro_compat` flag: read, don't write.
 inline constexpr std::uint64_t known_compat = 0;
 inline constexpr std::uint64_t known_ro_compat = 0;
-inline constexpr std::uint64_t known_incompat = 0;
+inline constexpr std::uint64_t known_incompat = 3;
+/// Blocks may be typed.
+inline constexpr std::uint64_t incompat_typed = 1;
+/// Blocks may have bases; in a manifest: the checkpoint needs others.
+inline constexpr std::uint64_t incompat_bases = 2;
 
 /// The most bytes a block can have, and the size at which extents are cut.
 inline constexpr std::uint64_t block_size = 4U << 20U;

@@ -60,13 +60,67 @@ void check_frames(const ContainerIndex& index, std::uint64_t end) {
   if (next_block != index.blocks.size()) refuse("blocks without a frame");
 }
 
+/// Rows of zeros stand for blocks without a base.
+void add_bases(const std::vector<BlockRecord>& records, TableWriter& table) {
+  std::vector<std::uint8_t> depths;
+  std::vector<std::uint32_t> checkpoints, ranks;
+  std::vector<std::uint64_t> numbers;
+  Bytes hashes;
+  for (const BlockRecord& block : records) {
+    const BaseRef base = block.base.value_or(BaseRef{.checkpoint = 0, .rank = 0, .block = 0, .hash = {}});
+    depths.push_back(block.depth);
+    checkpoints.push_back(base.checkpoint);
+    ranks.push_back(base.rank);
+    numbers.push_back(base.block);
+    append(hashes, base.hash.bytes);
+  }
+  table.add("depth", depths);
+  table.add("base_checkpoint", checkpoints);
+  table.add("base_rank", ranks);
+  table.add("base_block", numbers);
+  table.add_bytes("base_hash", hashes);
+}
+
+void read_bases(const TableReader& table, std::vector<BlockRecord>& records) {
+  if (!table.has("depth")) return;
+  const std::size_t count = records.size();
+  const auto depths = table.numbers<std::uint8_t>("depth", count);
+  const auto checkpoints = table.numbers<std::uint32_t>("base_checkpoint", count);
+  const auto ranks = table.numbers<std::uint32_t>("base_rank", count);
+  const auto numbers = table.numbers<std::uint64_t>("base_block", count);
+  const ByteView hashes = table.bytes("base_hash");
+  if (hashes.size() != count * sizeof(Digest)) table.fail("base_hash", "has another number of rows");
+  for (std::size_t i = 0; i < count; ++i) {
+    if (depths[i] == 0) continue;
+    if (depths[i] > max_chain) table.fail("depth", "has an impossible value");
+    if (checkpoints[i] == own_shard && numbers[i] >= count) table.fail("base_block", "has an impossible value");
+    if (checkpoints[i] == own_shard && numbers[i] == i) table.fail("base_block", "makes a block its own base");
+    records[i].depth = depths[i];
+    records[i].base = {
+        .checkpoint = checkpoints[i], .rank = ranks[i], .block = numbers[i], .hash = digest_at(hashes, i)};
+  }
+}
+
+/// Sizes and bases that a codec can't have.
+void check_codecs(const TableReader& table, const std::vector<BlockRecord>& records) {
+  for (const BlockRecord& block : records) {
+    if (!codec::may_have(block.codec, block.base.has_value())) table.fail("depth", "has a value that the codec can't have");
+    const bool possible = block.codec == Codec::raw         ? block.stored_size == block.raw_size
+                          : block.codec == Codec::reference ? block.stored_size == 0
+                                                            : block.stored_size < block.raw_size;
+    if (!possible) table.fail("stored_size", "has an impossible value");
+  }
+}
+
 }  // namespace
 
 Bytes encode_index(const ContainerIndex& index) {
   std::vector<std::uint64_t> raw_sizes, stored_sizes, places;
   std::vector<std::uint8_t> codecs;
   Bytes hashes;
+  bool any_base = false;
   for (const BlockRecord& block : index.blocks) {
+    any_base = any_base || block.base.has_value();
     raw_sizes.push_back(block.raw_size);
     stored_sizes.push_back(block.stored_size);
     places.push_back(block.place);
@@ -79,6 +133,7 @@ Bytes encode_index(const ContainerIndex& index) {
   blocks.add("place", places);
   blocks.add("codec", codecs);
   blocks.add_bytes("hash", hashes);
+  if (any_base) add_bases(index.blocks, blocks);
 
   std::vector<std::uint64_t> frame_places, payloads, payload_sizes, counts;
   for (const FrameRecord& frame : index.frames) {
@@ -128,12 +183,12 @@ ContainerIndex decode_index(ByteView data, std::uint64_t end) {
                        .stored_size = stored_sizes[i],
                        .place = places[i],
                        .codec = static_cast<Codec>(codecs[i]),
-                       .hash = digest_at(hashes, i)};
-    const bool raw = index.blocks[i].codec == Codec::raw;
-    if (raw ? stored_sizes[i] != raw_sizes[i] : stored_sizes[i] >= raw_sizes[i]) {
-      blocks.fail("stored_size", "has an impossible value");
-    }
+                       .depth = 0,
+                       .hash = digest_at(hashes, i),
+                       .base = {}};
   }
+  read_bases(blocks, index.blocks);
+  check_codecs(blocks, index.blocks);
 
   const TableReader frames(document, "frames");
   const auto frame_places = frames.numbers<std::uint64_t>("place");
@@ -154,7 +209,7 @@ ContainerIndex decode_index(ByteView data, std::uint64_t end) {
 
   const TableReader catalog(document, "catalog");
   const auto codec = catalog.numbers<std::uint8_t>("codec", 1)[0];
-  if (codec >= codec_count) catalog.fail("codec", "has an unknown value");
+  if (codec > static_cast<std::uint8_t>(Codec::zstd)) catalog.fail("codec", "has an unknown value");
   index.catalog = {.raw_size = catalog.numbers<std::uint64_t>("raw_size", 1)[0],
                    .stored_size = catalog.numbers<std::uint64_t>("stored_size", 1)[0],
                    .place = catalog.numbers<std::uint64_t>("place", 1)[0],

@@ -4,10 +4,12 @@
 
 #include "core/bytes.hpp"
 #include "core/digest.hpp"
+#include "format/base.hpp"
 #include "format/catalog.hpp"
-#include "format/codec_id.hpp"
+#include "codec/codec_id.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ckpt::format {
@@ -17,7 +19,9 @@ struct BlockRecord {
   std::uint64_t stored_size = 0;
   std::uint64_t place = 0;  ///< of the stored bytes, in the container
   Codec codec = Codec::raw;
-  Digest hash;  ///< of the raw bytes
+  std::uint8_t depth = 0;  ///< of the chain of bases: 0 without a base
+  Digest hash;             ///< of the raw bytes
+  std::optional<BaseRef> base;
 };
 
 /// The catalog's own frame.

@@ -6,6 +6,7 @@
 #include "format/damaged.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace ckpt::format {
@@ -97,12 +98,22 @@ ContainerSummary read_container_summary(const std::string& path) {
   summary.footer = read_footer(file, &summary.digest);
   const ContainerIndex index = read_index(file, summary.footer);
   summary.root = index.root;
+  std::set<std::uint32_t> used;
+  for (const BlockRecord& block : index.blocks) {
+    if (block.base && block.base->checkpoint != own_shard) used.insert(block.base->checkpoint);
+  }
   const Bytes raw = read_catalog(file, index.catalog);
   summary.catalog = in_section(path, section_of(index.catalog), [&] { return decode_catalog_summary(raw); });
+  for (const std::uint32_t base : used) {
+    if (base >= summary.catalog.bases.size()) catalog_altered(path, section_of(index.catalog), "lacks a base");
+    summary.bases.push_back(summary.catalog.bases[base]);
+  }
   return summary;
 }
 
-ContainerReader::ContainerReader(const std::string& file_path, os::CacheUse use) : file_(file_path, use) {
+ContainerReader::ContainerReader(const std::string& file_path, std::shared_ptr<const BaseContainers> bases,
+                                 os::CacheUse use)
+    : file_(file_path, use), bases_(std::move(bases)) {
   os::AlignedBuffer buffer;
   check_header(file_.read(0, std::min(header_size, file_.size()), buffer), path());
   footer_ = read_footer(file_, &digest_);
@@ -123,30 +134,17 @@ ContainerReader::ContainerReader(const std::string& file_path, os::CacheUse use)
   if (shard_root(catalog_, hashes) != index_.root) altered("and the index don't lead to the shard's root");
 }
 
-ByteView ContainerReader::read_frame(const FrameRecord& frame, os::AlignedBuffer& buffer) const {
-  const ByteView payload = file_.read(frame.payload, frame.payload_size, buffer);
-  if (payload.size() < frame.payload_size) {
-    throw Damaged(DamageKind::truncated, frame.payload + payload.size(), frame.payload + frame.payload_size,
-                  "'" + path() + "' ends inside a frame");
+std::shared_ptr<const ContainerReader> ContainerReader::base_container(const BaseRef& base) const {
+  if (base.checkpoint >= catalog_.bases.size()) {
+    throw Damaged(DamageKind::altered, 0, 0, "'" + path() + "' refers to a base that its catalog doesn't list");
   }
-  return payload;
-}
-
-ByteView ContainerReader::decode_block(std::uint64_t block, ByteView frame_payload, const FrameRecord& frame,
-                                       Bytes& scratch) const {
-  const BlockRecord& record = index_.blocks[block];
-  const auto altered = [&](const char* why) {
-    throw Damaged(DamageKind::altered, record.place, record.place + record.stored_size,
-                  "'" + path() + "': block " + std::to_string(block) + " " + why);
-  };
-  ByteView raw = frame_payload.subspan(record.place - frame.payload, record.stored_size);
-  if (record.codec == Codec::zstd) {
-    scratch.resize(record.raw_size);
-    if (!codec::zstd_decompress(raw, scratch)) altered("can't be decompressed");
-    raw = scratch;
+  const BaseCheckpoint& checkpoint = catalog_.bases[base.checkpoint];
+  if (bases_ == nullptr) {
+    throw Damaged(DamageKind::missing, 0, 0,
+                  "'" + path() + "' needs the checkpoint of step " + std::to_string(checkpoint.step) +
+                      ", and was opened outside its store");
   }
-  if (xxh3_128(raw) != record.hash) altered("fails its hash");
-  return raw;
+  return bases_->open(checkpoint, base.rank);
 }
 
 const FrameRecord& ContainerReader::frame_of(std::uint64_t block) const {

@@ -2,11 +2,14 @@
 // Reads one container: its ends, index and catalog at once, its frames on demand. Nothing is given out unchecked.
 #pragma once
 
+#include "format/block_decoder.hpp"
 #include "format/catalog.hpp"
 #include "format/container_index.hpp"
 #include "format/ends.hpp"
 #include "os/adaptive_reader.hpp"
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,7 @@ struct ContainerSummary {
   Digest digest;
   Digest root;
   CatalogSummary catalog;
+  std::vector<BaseCheckpoint> bases;  ///< those that blocks really refer to
 };
 /// Throws as the ContainerReader does, for what it looks at.
 [[nodiscard]] ContainerSummary read_container_summary(const std::string& path);
@@ -31,8 +35,10 @@ struct ContainerSummary {
 /// Thread-safe after construction: each thread brings its own buffers.
 class ContainerReader {
  public:
-  /// Throws Damaged; not_found; unsupported; io.
-  explicit ContainerReader(const std::string& file_path, os::CacheUse use = os::CacheUse::adaptive);
+  /// `bases` opens what blocks refer to; without it a block with a base in another container can't be decoded. Throws
+  /// Damaged; not_found; unsupported; io.
+  explicit ContainerReader(const std::string& file_path, std::shared_ptr<const BaseContainers> bases = nullptr,
+                           os::CacheUse use = os::CacheUse::adaptive);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] const Footer& footer() const { return footer_; }
@@ -41,19 +47,15 @@ class ContainerReader {
   [[nodiscard]] const Catalog& catalog() const { return catalog_; }
   [[nodiscard]] const os::AdaptiveReader& file() const { return file_; }
 
-  /// Reads the payload of one frame; a view into `buffer`. Throws Damaged if the file ends early.
-  [[nodiscard]] ByteView read_frame(const FrameRecord& frame, os::AlignedBuffer& buffer) const;
-
-  /// The raw bytes of a block, checked against its hash: a view into the frame's payload if it's stored raw, else
-  /// into `scratch`. Throws Damaged.
-  [[nodiscard]] ByteView decode_block(std::uint64_t block, ByteView frame_payload, const FrameRecord& frame,
-                                      Bytes& scratch) const;
+  /// The container of a block's base. Throws Damaged if there's none.
+  [[nodiscard]] std::shared_ptr<const ContainerReader> base_container(const BaseRef& base) const;
 
   /// The frame that holds a block.
   [[nodiscard]] const FrameRecord& frame_of(std::uint64_t block) const;
 
  private:
   os::AdaptiveReader file_;
+  std::shared_ptr<const BaseContainers> bases_;
   Footer footer_;
   Digest digest_;
   ContainerIndex index_;

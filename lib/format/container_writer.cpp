@@ -14,14 +14,19 @@ namespace {
 /// Blocks of this size get a frame of their own; smaller ones share one, up to block_size.
 constexpr std::uint64_t alone_from = 1U << 20U;
 constexpr int catalog_level = 1;
+/// So that the header stays below its limit, bases included.
+constexpr std::size_t most_entries = 12288;
+static_assert(frame_fixed_size + most_entries * frame_entry_size_with_base + payload_alignment <= max_frame_header);
+static_assert(most_entries <= max_frame_entries);
 
 }  // namespace
 
-ContainerWriter::ContainerWriter(os::Fd file, std::string path, const Catalog& catalog)
+ContainerWriter::ContainerWriter(os::Fd file, std::string path, const Catalog& catalog, std::uint64_t incompat)
     : writer_(std::move(file), std::move(path),
               [this](std::span<const std::byte> full) { sums_.push_back(xxh3_64(full)); }),
-      catalog_(catalog) {
-  writer_.append(encode_header({}));
+      catalog_(catalog),
+      incompat_(incompat) {
+  writer_.append(encode_header({.compat = 0, .ro_compat = 0, .incompat = incompat}));
   const Bytes raw = encode_catalog(catalog_);
   const Bytes packed = codec::zstd_compress(raw, catalog_level);
   const bool smaller = packed.size() < raw.size();
@@ -35,7 +40,9 @@ ContainerWriter::ContainerWriter(os::Fd file, std::string path, const Catalog& c
               {{.raw_size = raw.size(),
                 .stored_size = stored.size(),
                 .codec = index_.catalog.codec,
-                .hash = index_.catalog.hash}},
+                .depth = 0,
+                .hash = index_.catalog.hash,
+                .base = {}}},
               stored);
   index_.catalog.place = writer_.position() - stored.size();
 }
@@ -63,7 +70,9 @@ void ContainerWriter::write_frame(FrameKind kind, const std::vector<FrameEntry>&
                                .stored_size = entry.stored_size,
                                .place = at,
                                .codec = entry.codec,
-                               .hash = entry.hash});
+                               .depth = entry.depth,
+                               .hash = entry.hash,
+                               .base = entry.base});
       at += entry.stored_size;
     }
   }
@@ -76,16 +85,23 @@ void ContainerWriter::flush_run() {
   run_.clear();
 }
 
-void ContainerWriter::add(Codec codec, ByteView stored, const Digest& hash) {
+void ContainerWriter::add(const StoredBlock& block) {
   const std::size_t number = index_.blocks.size() + run_entries_.size();
-  const FrameEntry entry{
-      .raw_size = catalog_.block_sizes.at(number), .stored_size = stored.size(), .codec = codec, .hash = hash};
+  const ByteView stored = block.stored;
+  const FrameEntry entry{.raw_size = catalog_.block_sizes.at(number),
+                         .stored_size = stored.size(),
+                         .codec = block.codec,
+                         .depth = block.depth,
+                         .hash = block.hash,
+                         .base = block.base};
+  used_ |= (block.codec == Codec::typed ? incompat_typed : 0) | (block.base ? incompat_bases : 0);
+  if ((used_ & ~incompat_) != 0) throw std::logic_error("a block needs a flag that the header doesn't have");
   if (stored.size() >= alone_from) {
     flush_run();
     write_frame(FrameKind::blocks, {entry}, stored);
     return;
   }
-  if (run_.size() + stored.size() > block_size || run_entries_.size() == max_frame_entries) flush_run();
+  if (run_.size() + stored.size() > block_size || run_entries_.size() == most_entries) flush_run();
   run_entries_.push_back(entry);
   append(run_, stored);
 }
@@ -113,6 +129,7 @@ ContainerWriter::Finished ContainerWriter::finish() {
   footer.file_size = writer_.position() + footer_size;
   footer.major = major_version;
   footer.minor = minor_version;
+  footer.flags.incompat = used_;
   const Bytes end = encode_footer(footer);
   writer_.append(end);
   return {.file = writer_.finish(),

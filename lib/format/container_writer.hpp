@@ -7,20 +7,31 @@
 #include "format/frame.hpp"
 #include "os/direct_writer.hpp"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace ckpt::format {
 
+/// A block as it's to be stored.
+struct StoredBlock {
+  Codec codec = Codec::raw;
+  ByteView stored;
+  Digest hash;  ///< of the raw bytes
+  std::uint8_t depth = 0;
+  std::optional<BaseRef> base = {};
+};
+
 /// Used from one thread.
 class ContainerWriter {
  public:
   /// `file` is empty and open for writing. The catalog, which must outlive this object, is written at once; blocks must
-  /// follow in its order.
-  ContainerWriter(os::Fd file, std::string path, const Catalog& catalog);
+  /// follow in its order. `incompat` has the flags that they may need; the footer says which ones they did need.
+  ContainerWriter(os::Fd file, std::string path, const Catalog& catalog, std::uint64_t incompat);
 
-  /// The next block as it's to be stored; `hash` is of its raw bytes.
-  void add(Codec codec, ByteView stored, const Digest& hash);
+  /// The next block.
+  void add(const StoredBlock& block);
 
   struct Finished {
     os::Fd file;  ///< synced
@@ -40,6 +51,8 @@ class ContainerWriter {
   std::vector<std::uint64_t> sums_;  // before writer_, whose watcher appends to it
   os::DirectWriter writer_;
   const Catalog& catalog_;
+  std::uint64_t incompat_;
+  std::uint64_t used_ = 0;
   ContainerIndex index_;
   // Small blocks that wait to be written as one frame.
   std::vector<FrameEntry> run_entries_;

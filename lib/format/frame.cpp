@@ -18,6 +18,25 @@ constexpr std::size_t checksum_at = 40;
                 "frame header at byte " + std::to_string(position) + " " + why);
 }
 
+/// What stands in the place of a base where there is none.
+constexpr BaseRef no_base{.checkpoint = 0, .rank = 0, .block = 0, .hash = {}};
+
+void append_base(Bytes& out, const BaseRef& base) {
+  append_le(out, base.checkpoint);
+  append_le(out, base.rank);
+  append_le(out, base.block);
+  append(out, base.hash.bytes);
+}
+
+BaseRef load_base(const std::byte* at) {
+  BaseRef base{.checkpoint = load_le<std::uint32_t>(at),
+               .rank = load_le<std::uint32_t>(at + 4),
+               .block = load_le<std::uint64_t>(at + 8),
+               .hash = {}};
+  std::copy_n(at + 16, base.hash.bytes.size(), base.hash.bytes.begin());
+  return base;
+}
+
 std::uint64_t checksum_of(ByteView header) {
   Bytes copy(header.begin(), header.end());
   store_le<std::uint64_t>(copy.data() + checksum_at, 0);
@@ -27,7 +46,10 @@ std::uint64_t checksum_of(ByteView header) {
 }  // namespace
 
 Bytes encode_frame_header(const FrameHeader& header, std::uint64_t position) {
-  const std::uint64_t bare = frame_fixed_size + header.entries.size() * frame_entry_size;
+  const bool any_base = std::any_of(header.entries.begin(), header.entries.end(),
+                                    [](const FrameEntry& entry) { return entry.base.has_value(); });
+  const std::size_t entry_size = any_base ? frame_entry_size_with_base : frame_entry_size;
+  const std::uint64_t bare = frame_fixed_size + header.entries.size() * entry_size;
   const std::uint64_t alignment = header.payload_size >= align_from ? payload_alignment : section_alignment;
   const std::uint64_t size = align_up(position + bare, alignment) - position;
 
@@ -40,13 +62,14 @@ Bytes encode_frame_header(const FrameHeader& header, std::uint64_t position) {
   append_le(out, header.payload_size);
   append_le(out, header.first_block);
   append_le(out, static_cast<std::uint32_t>(header.entries.size()));
-  append_le(out, static_cast<std::uint32_t>(frame_entry_size));
+  append_le(out, static_cast<std::uint32_t>(entry_size));
   append_le<std::uint64_t>(out, 0);
   for (const FrameEntry& entry : header.entries) {
     append_le(out, entry.raw_size);
     append_le(out, entry.stored_size);
-    append_le<std::uint64_t>(out, static_cast<std::uint64_t>(entry.codec));
+    append_le<std::uint64_t>(out, static_cast<std::uint64_t>(entry.codec) | std::uint64_t{entry.depth} << 8U);
     append(out, entry.hash.bytes);
+    if (any_base) append_base(out, entry.base.value_or(no_base));
   }
   out.resize(size);
   store_le(out.data() + checksum_at, checksum_of(out));
@@ -85,10 +108,22 @@ FrameHeader decode_frame_header(ByteView data, std::uint64_t position) {
     FrameEntry entry{.raw_size = load_le<std::uint64_t>(at),
                      .stored_size = load_le<std::uint64_t>(at + 8),
                      .codec = Codec::raw,
-                     .hash = {}};
-    const auto codec = load_le<std::uint64_t>(at + 16);
+                     .depth = 0,
+                     .hash = {},
+                     .base = {}};
+    const auto codec_and_depth = load_le<std::uint64_t>(at + 16);
+    const std::uint64_t codec = codec_and_depth & 0xffU;
     if (codec >= codec_count) refuse(position, "has an unknown codec");
+    if (codec_and_depth >> 8U > max_chain) refuse(position, "has a chain that is too long");
     entry.codec = static_cast<Codec>(codec);
+    entry.depth = static_cast<std::uint8_t>(codec_and_depth >> 8U);
+    if (entry.depth > 0 && entry_size < frame_entry_size_with_base) refuse(position, "has a depth without a base");
+    if (!codec::may_have(entry.codec, entry.depth > 0)) refuse(position, "has a base that the codec can't have");
+    if (entry_size >= frame_entry_size_with_base) {
+      const BaseRef base = load_base(at + frame_entry_size);
+      if (entry.depth > 0) entry.base = base;
+      if (entry.depth == 0 && base != no_base) refuse(position, "has a base without a depth");
+    }
     if (entry.codec == Codec::raw && entry.raw_size != entry.stored_size)
       refuse(position, "has a raw entry of two sizes");
     std::copy_n(at + 24, entry.hash.bytes.size(), entry.hash.bytes.begin());

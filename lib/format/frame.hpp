@@ -10,16 +10,22 @@
 //       16     8  payload size
 //       24     8  number of the first block (kind 2), else 0
 //       32     4  number of entries
-//       36     4  size of an entry: 40; a reader steps by it and passes over what it doesn't know
+//       36     4  size of an entry: 40, or 72 where one has a base; a reader steps by it and passes over what it
+//                 doesn't know
 //       40     8  XXH3-64 of the header, this field taken as zero, padding included
-//       48  40 n  entries: raw size (8), stored size (8), codec (1), zero (7), XXH3-128 of the raw bytes (16)
+//       48     n  entries: raw size (8), stored size (8), codec (1), depth (1), zero (6), XXH3-128 of the raw bytes
+//       (16);
+//                 and for the base: checkpoint (4), rank (4), block (8), XXH3-128 of its raw bytes (16), all zero for a
+//                 depth of zero
 #pragma once
 
 #include "core/bytes.hpp"
 #include "core/digest.hpp"
-#include "format/codec_id.hpp"
+#include "format/base.hpp"
+#include "codec/codec_id.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ckpt::format {
@@ -30,7 +36,9 @@ struct FrameEntry {
   std::uint64_t raw_size = 0;
   std::uint64_t stored_size = 0;
   Codec codec = Codec::raw;
-  Digest hash;  ///< of the raw bytes
+  std::uint8_t depth = 0;  ///< of the chain of bases: 0 without a base
+  Digest hash;             ///< of the raw bytes
+  std::optional<BaseRef> base;
 };
 
 struct FrameHeader {
@@ -43,6 +51,7 @@ struct FrameHeader {
 
 inline constexpr std::size_t frame_fixed_size = 48;
 inline constexpr std::size_t frame_entry_size = 40;
+inline constexpr std::size_t frame_entry_size_with_base = 72;
 
 /// The header of a frame that starts at `position` of its container, padded so that the payload starts where it must;
 /// header_size is computed.

@@ -86,12 +86,12 @@ class Fields {
   const std::string* name_;
 };
 
-OrderedJson head(const char* format) {
+OrderedJson head(const char* format, std::uint64_t incompat = 0) {
   return {{"format", format},
           {"version", {major_version, minor_version}},
           {"compat", 0U},
           {"ro_compat", 0U},
-          {"incompat", 0U}};
+          {"incompat", incompat}};
 }
 
 ManifestShard decode_shard(const OrderedJson& object, const std::string& name) {
@@ -122,7 +122,7 @@ bool Manifest::is_marked() const {
 }
 
 std::string encode_manifest(const Manifest& manifest) {
-  OrderedJson object = head("ckpt-manifest");
+  OrderedJson object = head("ckpt-manifest", manifest.bases.empty() ? 0 : incompat_bases);
   object["id"] = to_hex(manifest.id);
   object["step"] = manifest.step;
   object["attempt"] = manifest.attempt;
@@ -140,6 +140,9 @@ std::string encode_manifest(const Manifest& manifest) {
                                 {"raw_bytes", shard.raw_bytes}});
   }
   object["depends_on"] = OrderedJson::array();
+  for (const BaseCheckpoint& base : manifest.bases) {
+    object["depends_on"].push_back({{"id", to_hex(base.id)}, {"step", base.step}});
+  }
   object["meta"] = OrderedJson::object();
   for (const auto& [key, value] : manifest.meta) object["meta"][key] = value;
   object["marks"] = OrderedJson::object();
@@ -173,6 +176,11 @@ Manifest decode_manifest(std::string_view text, const std::string& name) {
   }
   if (roots.empty() || roots.size() != manifest.world_size) fields.fail("the number of shards is not the world size");
   if (checkpoint_id(roots) != manifest.id) fields.fail("the id doesn't follow from the shards' roots");
+  if (!fields.at("depends_on").is_array()) fields.fail("field 'depends_on' is not a list");
+  for (const OrderedJson& base : fields.at("depends_on")) {
+    const Fields base_fields(base, name);
+    manifest.bases.push_back({.id = base_fields.digest("id"), .step = base_fields.number("step")});
+  }
   manifest.meta = fields.texts("meta");
   manifest.marks = fields.texts("marks");
   if (fields.has("timings") && fields.at("timings").is_object()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/digest.hpp"
+#include "format/base.hpp"
 #include "format/ends.hpp"
 
 #include <cstdint>
@@ -35,6 +36,7 @@ struct Manifest {
   std::map<std::string, std::string> meta;
   std::map<std::string, std::string> marks;  ///< suspect, lossy, poisoned: reason; derived_from: id
   std::map<std::string, double> timings;     ///< seconds
+  std::vector<BaseCheckpoint> bases;         ///< other checkpoints that blocks of this one are decoded against
   /// Why this program mustn't write it anew, which would lose what it doesn't know; empty if it may.
   std::string read_only;
 

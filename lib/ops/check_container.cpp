@@ -5,6 +5,7 @@
 #include "format/constants.hpp"
 #include "format/damaged.hpp"
 #include "format/frame.hpp"
+#include "ops/block_runs.hpp"
 #include "ops/stop.hpp"
 
 #include <algorithm>
@@ -13,8 +14,6 @@
 namespace ckpt::ops {
 namespace {
 
-/// Reads in flight are what keeps a device busy; more than this gains nothing.
-constexpr unsigned least_readers = 4;
 /// What is hashed at once of a cached file: it must stay in the processor's cache between the copy and the hash.
 constexpr std::uint64_t cached_piece = 4 * format::granule;
 
@@ -92,40 +91,48 @@ void check_unit_sums(const os::AdaptiveReader& file, std::uint64_t begin, std::u
   }
 }
 
-void check_frame(const format::ContainerReader& container, const format::FrameRecord& frame,
-                 const CheckRequest& request, os::AlignedBuffer& buffer, Bytes& scratch, Problems& problems) {
+bool same_block(const format::FrameEntry& entry, const format::BlockRecord& block) {
+  return entry.raw_size == block.raw_size && entry.stored_size == block.stored_size && entry.codec == block.codec &&
+         entry.depth == block.depth && entry.hash == block.hash && entry.base == block.base;
+}
+
+void check_frame_header(const format::ContainerReader& container, const format::FrameRecord& frame,
+                        os::AlignedBuffer& buffer, Problems& problems) {
+  try {
+    const ByteView bytes = format::read_stored_range(container, frame.place, frame.payload - frame.place, buffer);
+    const format::FrameHeader header = format::decode_frame_header(bytes, frame.place);
+    const auto blocks = container.index().blocks.begin() + static_cast<std::ptrdiff_t>(frame.first_block);
+    if (header.payload_size == frame.payload_size && header.first_block == frame.first_block &&
+        header.entries.size() == frame.block_count &&
+        std::equal(header.entries.begin(), header.entries.end(), blocks, same_block)) {
+      return;
+    }
+    problems.add({.kind = DamageKind::altered,
+                  .begin = frame.place,
+                  .end = frame.payload,
+                  .detail = "a frame header contradicts the index"});
+  } catch (const format::Damaged& damage) {
+    problems.add({.kind = damage.kind(), .begin = damage.begin(), .end = damage.end(), .detail = damage.what()});
+  }
+}
+
+void check_run(const format::ContainerReader& container, const BlockRun& run, const CheckRequest& request,
+               RunReader& reader, Problems& problems) {
   const auto add = [&](const format::Damaged& damage) {
     problems.add({.kind = damage.kind(), .begin = damage.begin(), .end = damage.end(), .detail = damage.what()});
   };
   try {
-    const std::uint64_t header_size = frame.payload - frame.place;
-    const auto bytes = container.file().read(frame.place, header_size, buffer);
-    const format::FrameHeader header = format::decode_frame_header(bytes, frame.place);
-    if (header.payload_size != frame.payload_size || header.first_block != frame.first_block ||
-        header.entries.size() != frame.block_count) {
-      throw format::Damaged(DamageKind::altered, frame.place, frame.payload, "a frame header contradicts the index");
-    }
-    const ByteView payload = container.read_frame(frame, buffer);
-    for (std::uint64_t b = frame.first_block; b < frame.first_block + frame.block_count; ++b) {
-      try {
-        const ByteView raw = container.decode_block(b, payload, frame, scratch);
-        if (header.entries[b - frame.first_block].hash != container.index().blocks[b].hash) {
-          throw format::Damaged(DamageKind::altered, frame.place, frame.payload,
-                                "a frame header contradicts the index");
-        }
-        if (request.on_block) request.on_block(b, raw);
-      } catch (const format::Damaged& damage) {
-        add(damage);
-      }
-    }
+    reader.open(container, run);
   } catch (const format::Damaged& damage) {
-    add(damage);
-  } catch (const Error& error) {
-    if (error.code() != Errc::io) throw;
-    problems.add({.kind = DamageKind::unreadable,
-                  .begin = frame.place,
-                  .end = frame.payload + frame.payload_size,
-                  .detail = error.what()});
+    return add(damage);
+  }
+  for (std::uint64_t b = run.first; b < run.first + run.count; ++b) {
+    try {
+      const ByteView raw = reader.decode(b);
+      if (request.on_block) request.on_block(b, raw);
+    } catch (const format::Damaged& damage) {
+      add(damage);
+    }
   }
 }
 
@@ -142,7 +149,7 @@ std::vector<Problem> check_sums(const os::AdaptiveReader& file, const format::Fo
   Problems problems;
   Pool<os::AlignedBuffer> buffers;
   const bool hot = file.is_cached(begin, std::min(check_unit, end - begin));
-  const unsigned workers = hot ? worker_count(request.jobs) : std::max(least_readers, worker_count(request.jobs));
+  const unsigned workers = hot ? worker_count(request.jobs) : reader_count(request.jobs);
   run_parallel((end - begin + check_unit - 1) / check_unit, workers, [&](std::size_t i) {
     require_no_stop(monitor);
     const std::uint64_t at = begin + i * check_unit;
@@ -157,20 +164,31 @@ std::vector<Problem> check_sums(const os::AdaptiveReader& file, const format::Fo
 
 std::vector<Problem> check_blocks(const format::ContainerReader& container, const CheckRequest& request,
                                   Monitor& monitor) {
+  const auto is_asked_for = [&](std::uint64_t place) {
+    return place >= request.begin && place < request.end && (!request.wanted || request.wanted(place));
+  };
   std::vector<const format::FrameRecord*> frames;
+  std::vector<BlockRun> runs;
   for (const format::FrameRecord& frame : container.index().frames) {
-    const bool inside = frame.place >= request.begin && frame.place < request.end;
-    if (inside && (!request.wanted || request.wanted(frame.place))) frames.push_back(&frame);
+    if (!is_asked_for(frame.place)) continue;
+    frames.push_back(&frame);
+    const auto of_frame = plan_runs(container, frame.first_block, frame.block_count);
+    runs.insert(runs.end(), of_frame.begin(), of_frame.end());
   }
   Problems problems;
   Pool<os::AlignedBuffer> buffers;
-  Pool<Bytes> scratches;
-  run_parallel(frames.size(), std::max(least_readers, worker_count(request.jobs)), [&](std::size_t i) {
+  Pool<RunReader> readers;
+  run_parallel(frames.size(), reader_count(request.jobs), [&](std::size_t i) {
     require_no_stop(monitor);
     auto buffer = buffers.take();
-    auto scratch = scratches.take();
-    check_frame(container, *frames[i], request, *buffer, *scratch, problems);
-    if (request.on_progress) request.on_progress(frames[i]->payload_size);
+    check_frame_header(container, *frames[i], *buffer, problems);
+  });
+  run_parallel(runs.size(), reader_count(request.jobs), [&](std::size_t i) {
+    require_no_stop(monitor);
+    auto reader = readers.take();
+    check_run(container, runs[i], request, *reader, problems);
+    const StoredRange range = stored_range(container, runs[i]);
+    if (request.on_progress) request.on_progress(range.end - range.begin);
   });
   return problems.take();
 }

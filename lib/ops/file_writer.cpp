@@ -3,8 +3,10 @@
 
 #include "core/pipeline.hpp"
 #include "format/damaged.hpp"
+#include "ops/block_runs.hpp"
 #include "ops/describe_hit.hpp"
 #include "ops/stop.hpp"
+#include "ops/stored_file.hpp"
 
 #include <unistd.h>
 #include <algorithm>
@@ -19,53 +21,24 @@ namespace {
 
 using format::ContainerReader;
 using format::Damaged;
-using format::FrameRecord;
 
-constexpr unsigned least_readers = 4;
 constexpr std::size_t no_file = static_cast<std::size_t>(-1);
 
-/// A frame of one shard with at least one block that is wanted.
-struct FrameJob {
+/// A run of blocks of one shard that are all wanted.
+struct RunJob {
   std::size_t shard = 0;
-  const FrameRecord* frame = nullptr;
+  BlockRun run;
 };
 
-/// Reading a container's frame: an I/O error is damage, since another checkpoint may do instead.
-ByteView read_frame(const ContainerReader& container, const FrameRecord& frame, os::AlignedBuffer& buffer) {
+/// Calls visit(block, raw) for each block of a run; damage gets the names of what it hits.
+template <class Visit>
+void decode_run(const ContainerReader& container, const BlockRun& run, RunReader& reader, Visit visit) {
   try {
-    return container.read_frame(frame, buffer);
-  } catch (const Damaged&) {
-    throw;
-  } catch (const Error& error) {
-    if (error.code() != Errc::io) throw;
-    throw Damaged(DamageKind::unreadable, frame.payload, frame.payload + frame.payload_size, error.what());
-  }
-}
-
-/// Calls visit(block, raw) for each wanted block of a frame.
-template <class Wanted, class Visit>
-void decode_frame(const ContainerReader& container, const FrameRecord& frame, os::AlignedBuffer& buffer, Bytes& scratch,
-                  Wanted wanted, Visit visit) {
-  try {
-    const ByteView payload = read_frame(container, frame, buffer);
-    for (std::uint64_t b = frame.first_block; b < frame.first_block + frame.block_count; ++b) {
-      if (wanted(b)) visit(b, container.decode_block(b, payload, frame, scratch));
-    }
+    reader.open(container, run);
+    for (std::uint64_t b = run.first; b < run.first + run.count; ++b) visit(b, reader.decode(b));
   } catch (const Damaged& damage) {
     throw name_hit(container, damage);
   }
-}
-
-/// The frames that hold the blocks of one file, in order.
-std::vector<const FrameRecord*> frames_of(const ContainerReader& container, const format::FileEntry& file) {
-  std::vector<const FrameRecord*> frames;
-  const auto& all = container.index().frames;
-  if (file.block_count == 0) return frames;
-  for (const FrameRecord* frame = &container.frame_of(file.first_block);
-       frame != all.data() + all.size() && frame->first_block < file.first_block + file.block_count; ++frame) {
-    frames.push_back(frame);
-  }
-  return frames;
 }
 
 /// Files while they're being written: opened with their first block, closed with their last.
@@ -154,34 +127,29 @@ void write_files(const Shards& shards, const std::vector<FileToWrite>& files, De
   }
   std::vector<std::vector<std::size_t>> copies(files.size());
   std::vector<BlockTargets> targets;
-  std::vector<FrameJob> frame_jobs;
+  std::vector<RunJob> run_jobs;
   for (std::size_t s = 0; s < shards.size(); ++s) {
     targets.push_back(targets_in(*shards[s], s, files, copies));
-    for (const FrameRecord& frame : shards[s]->index().frames) {
-      const auto begin = targets[s].file.begin() + static_cast<std::ptrdiff_t>(frame.first_block);
-      const auto end = begin + static_cast<std::ptrdiff_t>(frame.block_count);
-      if (std::any_of(begin, end, [](std::size_t f) { return f != no_file; })) frame_jobs.push_back({s, &frame});
+    const auto is_wanted = [&](std::uint64_t b) { return targets[s].file[b] != no_file; };
+    for (const BlockRun& run : plan_runs(*shards[s], 0, shards[s]->index().blocks.size(), is_wanted)) {
+      run_jobs.push_back({.shard = s, .run = run});
     }
   }
 
-  Pool<os::AlignedBuffer> buffers;
-  Pool<Bytes> scratches;
+  Pool<RunReader> readers;
   std::mutex mutex;
   std::uint64_t done = 0;
-  run_parallel(frame_jobs.size(), std::max(least_readers, worker_count(jobs)), [&](std::size_t i) {
+  run_parallel(run_jobs.size(), reader_count(jobs), [&](std::size_t i) {
     require_no_stop(monitor);
-    const FrameJob& job = frame_jobs[i];
+    const RunJob& job = run_jobs[i];
     const BlockTargets& target = targets[job.shard];
-    auto buffer = buffers.take();
-    auto scratch = scratches.take();
+    auto reader = readers.take();
     std::uint64_t written = 0;
-    decode_frame(
-        *shards[job.shard], *job.frame, *buffer, *scratch, [&](std::uint64_t b) { return target.file[b] != no_file; },
-        [&](std::uint64_t b, ByteView raw) {
-          open.write(target.file[b], target.offset[b], raw);
-          for (const std::size_t copy : copies[target.file[b]]) open.write(copy, target.offset[b], raw);
-          written += raw.size();
-        });
+    decode_run(*shards[job.shard], job.run, *reader, [&](std::uint64_t b, ByteView raw) {
+      open.write(target.file[b], target.offset[b], raw);
+      for (const std::size_t copy : copies[target.file[b]]) open.write(copy, target.offset[b], raw);
+      written += raw.size();
+    });
     const std::lock_guard lock(mutex);
     done += written;
     monitor.progress({.stage = "restore", .done = done, .total = total});
@@ -191,10 +159,6 @@ void write_files(const Shards& shards, const std::vector<FileToWrite>& files, De
 std::uint64_t stream_file(const Shards& shards, const PlanItem& item, int fd, unsigned jobs, Monitor& monitor) {
   const ContainerReader& container = *shards[item.shard];
   const format::FileEntry& file = *item.content;
-  const std::vector<const FrameRecord*> frames = frames_of(container, file);
-  const auto wanted = [&](std::uint64_t b) { return b >= file.first_block && b < file.first_block + file.block_count; };
-  Pool<os::AlignedBuffer> buffers;
-  Pool<Bytes> scratches;
   // Borrowed: closed by no one here.
   struct Borrowed {
     explicit Borrowed(int number) : fd(number) {}
@@ -204,37 +168,26 @@ std::uint64_t stream_file(const Shards& shards, const PlanItem& item, int fd, un
     os::Fd fd;
   } out(fd);
   std::uint64_t written = 0;
-  const unsigned workers = worker_count(jobs);
-  run_ordered(
-      frames.size(), workers, static_cast<std::size_t>(workers) + 2,
-      [&](std::size_t i) {
-        require_no_stop(monitor);
-        auto buffer = buffers.take();
-        auto scratch = scratches.take();
-        Bytes bytes;
-        decode_frame(container, *frames[i], *buffer, *scratch, wanted,
-                     [&](std::uint64_t, ByteView raw) { append(bytes, raw); });
-        return bytes;
-      },
-      [&](std::size_t, const Bytes& bytes) {
-        os::write_all(out.fd, bytes, "standard output");
-        written += bytes.size();
-        monitor.progress({.stage = "restore", .done = written, .total = file.size});
-      });
+  try {
+    stream_blocks(container, file.first_block, file.block_count, jobs, monitor, [&](std::uint64_t, ByteView raw) {
+      os::write_all(out.fd, raw, "standard output");
+      written += raw.size();
+      monitor.progress({.stage = "restore", .done = written, .total = file.size});
+    });
+  } catch (const Damaged& damage) {
+    throw name_hit(container, damage);
+  }
   return written;
 }
 
 void check_file(const Shards& shards, const PlanItem& item, unsigned jobs, Monitor& monitor) {
   const ContainerReader& container = *shards[item.shard];
-  const std::vector<const FrameRecord*> frames = frames_of(container, *item.content);
-  Pool<os::AlignedBuffer> buffers;
-  Pool<Bytes> scratches;
-  run_parallel(frames.size(), worker_count(jobs), [&](std::size_t i) {
+  const std::vector<BlockRun> runs = plan_runs(container, item.content->first_block, item.content->block_count);
+  Pool<RunReader> readers;
+  run_parallel(runs.size(), reader_count(jobs), [&](std::size_t i) {
     require_no_stop(monitor);
-    auto buffer = buffers.take();
-    auto scratch = scratches.take();
-    decode_frame(
-        container, *frames[i], *buffer, *scratch, [](std::uint64_t) { return true; }, [](std::uint64_t, ByteView) {});
+    auto reader = readers.take();
+    decode_run(container, runs[i], *reader, [](std::uint64_t, ByteView) {});
   });
 }
 

@@ -2,6 +2,7 @@
 #include "ops/open_shard.hpp"
 
 #include "format/damaged.hpp"
+#include "ops/stored_bases.hpp"
 
 #include <algorithm>
 #include <string>
@@ -13,10 +14,11 @@ namespace {
 constexpr std::size_t most_open = 8;
 
 std::shared_ptr<const format::ContainerReader> open_named(const store::Checkpoint& checkpoint,
-                                                          const format::ManifestShard& shard) {
+                                                          const format::ManifestShard& shard,
+                                                          std::shared_ptr<const format::BaseContainers> bases) {
   const std::string path = checkpoint.shard_path(shard);
   try {
-    auto reader = std::make_shared<const format::ContainerReader>(path);
+    auto reader = std::make_shared<const format::ContainerReader>(path, std::move(bases));
     if (reader->digest() == shard.digest && reader->index().root == shard.root) return reader;
   } catch (const Error& error) {
     // What can't be read is damage, as another checkpoint may do instead.
@@ -28,17 +30,19 @@ std::shared_ptr<const format::ContainerReader> open_named(const store::Checkpoin
 
 }  // namespace
 
-std::shared_ptr<const format::ContainerReader> open_shard(const store::Checkpoint& checkpoint, std::size_t shard) {
+std::shared_ptr<const format::ContainerReader> open_shard(const store::Checkpoint& checkpoint, std::size_t shard,
+                                                          std::shared_ptr<const format::BaseContainers> bases) {
+  if (bases == nullptr) bases = bases_for(checkpoint);
   const format::ManifestShard& named = checkpoint.manifest.shards.at(shard);
   try {
-    return open_named(checkpoint, named);
+    return open_named(checkpoint, named, bases);
   } catch (const Error& error) {
     if (error.code() != Errc::not_found) throw;
   }
   const auto manifest = store::read_manifest(checkpoint.directory);
   if (manifest && manifest->id == checkpoint.manifest.id && manifest->shards.at(shard).file != named.file) {
     try {
-      return open_named(checkpoint, manifest->shards.at(shard));
+      return open_named(checkpoint, manifest->shards.at(shard), bases);
     } catch (const Error& error) {
       if (error.code() != Errc::not_found) throw;
     }
@@ -52,12 +56,16 @@ Shards open_shards(const store::Checkpoint& checkpoint, std::optional<std::uint3
     throw Error(Errc::not_found, "'" + checkpoint.directory + "' has no rank " + std::to_string(*rank) +
                                      ": its world size is " + std::to_string(world_size));
   }
+  const auto bases = bases_for(checkpoint);
   Shards shards;
   for (std::uint32_t r = rank.value_or(0); r < (rank ? *rank + 1 : world_size); ++r) {
-    shards.push_back(open_shard(checkpoint, r));
+    shards.push_back(open_shard(checkpoint, r, bases));
   }
   return shards;
 }
+
+ShardReaders::ShardReaders(const store::Checkpoint& checkpoint)
+    : checkpoint_(checkpoint), bases_(bases_for(checkpoint)) {}
 
 std::shared_ptr<const format::ContainerReader> ShardReaders::get(std::size_t shard) {
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& o) { return o.shard == shard; });
@@ -66,7 +74,7 @@ std::shared_ptr<const format::ContainerReader> ShardReaders::get(std::size_t sha
     return open_.back().reader;
   }
   if (open_.size() == most_open) open_.erase(open_.begin());
-  open_.push_back({.shard = shard, .reader = open_shard(checkpoint_, shard)});
+  open_.push_back({.shard = shard, .reader = open_shard(checkpoint_, shard, bases_)});
   return open_.back().reader;
 }
 

@@ -14,9 +14,11 @@
 
 namespace ckpt::ops {
 
-/// Throws Damaged: missing, unreadable, or altered if it isn't the container that the manifest means.
-[[nodiscard]] std::shared_ptr<const format::ContainerReader> open_shard(const store::Checkpoint& checkpoint,
-                                                                        std::size_t shard);
+/// Throws Damaged: missing, unreadable, or altered if it isn't the container that the manifest means. `bases` opens
+/// what its blocks refer to; by default that's found in the checkpoint's store.
+[[nodiscard]] std::shared_ptr<const format::ContainerReader> open_shard(
+    const store::Checkpoint& checkpoint, std::size_t shard,
+    std::shared_ptr<const format::BaseContainers> bases = nullptr);
 
 /// All shards by rank, or one. Throws as open_shard() does; Errc::not_found if there's no such rank.
 using Shards = std::vector<std::shared_ptr<const format::ContainerReader>>;
@@ -26,7 +28,7 @@ using Shards = std::vector<std::shared_ptr<const format::ContainerReader>>;
 class ShardReaders {
  public:
   /// `checkpoint` outlives this object.
-  explicit ShardReaders(const store::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit ShardReaders(const store::Checkpoint& checkpoint);
 
   /// `shard` is an index into the manifest's list.
   [[nodiscard]] std::shared_ptr<const format::ContainerReader> get(std::size_t shard);
@@ -37,6 +39,7 @@ class ShardReaders {
     std::shared_ptr<const format::ContainerReader> reader;
   };
   const store::Checkpoint& checkpoint_;
+  std::shared_ptr<const format::BaseContainers> bases_;
   std::vector<Open> open_;  ///< the last used one is at the end
 };
 

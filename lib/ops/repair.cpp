@@ -6,6 +6,7 @@
 #include "ops/check_container.hpp"
 #include "ops/describe_hit.hpp"
 #include "ops/mend.hpp"
+#include "ops/stored_bases.hpp"
 #include "os/direct_writer.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
@@ -70,7 +71,7 @@ RepairResult repair_shard(const store::Store& store, const store::Checkpoint& ch
 
   const os::TemporaryFile temporary(writable.scratch(), 0444);
   write_mended(file, mending.flips, temporary);
-  const format::ContainerReader mended(temporary.path());
+  const format::ContainerReader mended(temporary.path(), bases_for(checkpoint));
   if (mended.digest() != shard.digest)
     return {.repaired = false, .what = "the mended container is not the one that was saved"};
   auto problems = check_sums(mended.file(), mended.footer(), {.jobs = jobs}, monitor);

@@ -7,8 +7,10 @@
 #include "format/container_writer.hpp"
 #include "format/damaged.hpp"
 #include "ops/check_container.hpp"
+#include "ops/own_blocks.hpp"
 #include "ops/shard_content.hpp"
 #include "ops/stdin_spool.hpp"
+#include "ops/stored_bases.hpp"
 #include "os/small_file.hpp"
 #include "os/temporary_file.hpp"
 #include "source/source_tree.hpp"
@@ -198,17 +200,66 @@ void require_space(const std::string& store, const format::Catalog& catalog) {
       .with_hint("free some space; nothing was written");
 }
 
-/// Writes the container under a temporary name, synced.
-format::ContainerWriter::Finished write_container(const Job& job, const os::TemporaryFile& temporary,
-                                                  const format::Catalog& catalog) {
-  format::ContainerWriter writer(temporary.share(), temporary.path(), catalog);
-  ops::read_blocks(job.entries, catalog, job.options.jobs, job.monitor, "write",
-                   [&](ByteView raw, const Digest& hash) { writer.add(format::Codec::raw, raw, hash); });
+/// The checkpoint to keep differences from; nothing if there's none to take.
+std::optional<store::Checkpoint> choose_base(const Job& job, const store::Store& store) {
+  const SaveOptions& options = job.options;
+  if (options.encode == Encode::raw || options.base == BaseChoice::none) return std::nullopt;
+  if (options.base == BaseChoice::step) {
+    return store.resolve({.kind = Selector::Kind::step, .step = options.base_step});
+  }
+  for (const std::uint64_t step : store.unmarked(nullptr)) {
+    // What is replaced goes away.
+    if (step != options.step) return store.find(step);
+  }
+  return std::nullopt;
+}
+
+/// Opens the base; one that's damaged is no reason not to save.
+std::unique_ptr<ops::BaseBlocks> open_base(const Job& job, const store::Checkpoint& base,
+                                           const format::Catalog& catalog, const std::vector<ops::BlockPiece>& pieces) {
+  try {
+    return std::make_unique<ops::BaseBlocks>(base, job.options.rank, catalog, pieces);
+  } catch (const format::Damaged& damage) {
+    if (job.options.base == BaseChoice::step) throw;
+    job.monitor.warning(std::string("saved without a base, which is damaged: ") + damage.what());
+    return nullptr;
+  }
+}
+
+/// Writes the container under a temporary name, synced. Lists the bases that it may need in `catalog`.
+format::ContainerWriter::Finished write_container(const Job& job, const store::Store& store,
+                                                  const os::TemporaryFile& temporary, format::Catalog& catalog) {
+  const SaveOptions& options = job.options;
+  if (options.encode == Encode::raw) {
+    format::ContainerWriter writer(temporary.share(), temporary.path(), catalog, 0);
+    ops::read_blocks(job.entries, catalog, options.jobs, job.monitor, "write",
+                     [&](ByteView raw, const Digest& hash) { writer.add({.stored = raw, .hash = hash}); });
+    return writer.finish();
+  }
+  std::vector<ops::BlockPiece> pieces = ops::describe_pieces(catalog);
+  std::unique_ptr<ops::BaseBlocks> base;
+  if (const auto checkpoint = choose_base(job, store)) base = open_base(job, *checkpoint, catalog, pieces);
+  if (base) catalog.bases = base->checkpoints();
+  ops::ShardEncoder encoder(options, job.entries, catalog, std::move(pieces), std::move(base), job.monitor);
+  format::ContainerWriter writer(temporary.share(), temporary.path(), catalog,
+                                 format::incompat_typed | format::incompat_bases);
+  ops::OwnBlocks own(options.rank);
+  ops::encode_blocks(
+      job.entries, catalog, options.jobs, job.monitor, "write",
+      [&](std::uint64_t block, ByteView raw, const Digest& hash, Bytes& out) {
+        return encoder.encode(block, raw, hash, out);
+      },
+      [&](std::uint64_t block, ByteView raw, const Digest& hash, const ops::EncodedBlock& encoded, ByteView stored) {
+        writer.add(own.add(
+            {.codec = encoded.codec, .stored = stored, .hash = hash, .depth = encoded.depth, .base = encoded.base},
+            block, raw.size(), encoder.deepest(block)));
+      });
   return writer.finish();
 }
 
 void read_back(const Job& job, const std::string& path) {
-  const format::ContainerReader written(path, os::CacheUse::bypass);
+  const format::ContainerReader written(path, std::make_shared<const ops::StoredBases>(job.options.store),
+                                        os::CacheUse::bypass);
   auto problems = ops::check_sums(written.file(), written.footer(), {.jobs = job.options.jobs}, job.monitor);
   if (problems.empty()) problems = ops::check_blocks(written, {.jobs = job.options.jobs}, job.monitor);
   if (problems.empty()) return;
@@ -276,7 +327,7 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
                           .created = options.fixed_time ? *options.fixed_time : std::time(nullptr),
                           .marks = {},
                           .writer = std::string("ckpt ") + version()};
-  const format::Catalog catalog =
+  format::Catalog catalog =
       ops::describe_content(job.entries, std::move(shard), options.allow_malformed, options.jobs, monitor);
 
   require_space(options.store, catalog);
@@ -285,7 +336,7 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
   SaveReport report = report_of(job, catalog, 0);
   const auto write_start = Clock::now();
   const os::TemporaryFile temporary(store.scratch(), 0444);
-  const format::ContainerWriter::Finished finished = write_container(job, temporary, catalog);
+  const format::ContainerWriter::Finished finished = write_container(job, store, temporary, catalog);
   report.stored_bytes = finished.size;
   report.write_seconds = seconds_since(write_start);
   if (options.read_back) read_back(job, temporary.path());

@@ -68,8 +68,10 @@ std::vector<Unit> plan_units(const format::Catalog& catalog) {
 
 struct UnitContent {
   Pool<os::AlignedBuffer>::Lease buffer;
+  Pool<Bytes>::Lease stored;  ///< of all encoded blocks
   ByteView bytes;
   std::vector<Digest> hashes;
+  std::vector<EncodedBlock> encoded;
 };
 
 /// The first list is taken as it is: mostly it's the only one, and can be large.
@@ -130,13 +132,15 @@ format::Catalog describe_content(const std::vector<TreeEntry>& entries, format::
   return catalog;
 }
 
-void read_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs, Monitor& monitor,
-                 std::string_view stage, const BlockConsumer& consume) {
+void encode_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs,
+                   Monitor& monitor, std::string_view stage, const BlockEncoding& encode,
+                   const EncodedConsumer& consume) {
   const std::vector<Unit> units = plan_units(catalog);
   std::vector<std::size_t> uses(entries.size());
   for (const Unit& unit : units) ++uses[unit.file];
   SourceReaders readers(entries, std::move(uses));
   Pool<os::AlignedBuffer> buffers;
+  Pool<Bytes> stored;
   const unsigned workers = worker_count(jobs);
   const std::uint64_t total = catalog.raw_bytes();
   std::uint64_t done = 0;
@@ -145,27 +149,41 @@ void read_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& c
       [&](std::size_t u) {
         require_no_stop(monitor);
         const Unit& unit = units[u];
-        UnitContent content{.buffer = buffers.take(), .bytes = {}, .hashes = {}};
+        UnitContent content{
+            .buffer = buffers.take(), .stored = stored.take(), .bytes = {}, .hashes = {}, .encoded = {}};
+        content.stored->clear();
         content.bytes = read_source(*readers.borrow(unit.file), unit.offset, unit.size, *content.buffer);
         readers.give_back(unit.file);
         std::uint64_t at = 0;
         for (std::uint64_t b = unit.first_block; b < unit.first_block + unit.block_count; ++b) {
-          content.hashes.push_back(xxh3_128(content.bytes.subspan(at, catalog.block_sizes[b])));
+          const ByteView raw = content.bytes.subspan(at, catalog.block_sizes[b]);
+          content.hashes.push_back(xxh3_128(raw));
+          if (encode) content.encoded.push_back(encode(b, raw, content.hashes.back(), *content.stored));
           at += catalog.block_sizes[b];
         }
         return content;
       },
-      [&](std::size_t u, const UnitContent& content) {
+      [&](std::size_t u, UnitContent content) {
         const Unit& unit = units[u];
         std::uint64_t at = 0;
         for (std::uint64_t i = 0; i < unit.block_count; ++i) {
-          const std::uint64_t size = catalog.block_sizes[unit.first_block + i];
-          consume(content.bytes.subspan(at, size), content.hashes[i]);
-          at += size;
+          const ByteView raw = content.bytes.subspan(at, catalog.block_sizes[unit.first_block + i]);
+          const EncodedBlock encoded = encode ? content.encoded[i] : EncodedBlock{};
+          const ByteView bytes =
+              encoded.codec == codec::Codec::raw ? raw : ByteView(*content.stored).subspan(encoded.begin, encoded.size);
+          consume(unit.first_block + i, raw, content.hashes[i], encoded, bytes);
+          at += raw.size();
         }
         done += unit.size;
         monitor.progress({.stage = stage, .done = done, .total = total});
       });
+}
+
+void read_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs, Monitor& monitor,
+                 std::string_view stage, const BlockConsumer& consume) {
+  encode_blocks(
+      entries, catalog, jobs, monitor, stage, {},
+      [&](std::uint64_t, ByteView raw, const Digest& hash, const EncodedBlock&, ByteView) { consume(raw, hash); });
 }
 
 bool has_same_content(const std::vector<TreeEntry>& entries, const format::Catalog& stored, const Digest& stored_root,

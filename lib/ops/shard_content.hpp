@@ -5,6 +5,7 @@
 #include "core/bytes.hpp"
 #include "core/digest.hpp"
 #include "format/catalog.hpp"
+#include "ops/shard_encoder.hpp"
 #include "source/source_tree.hpp"
 
 #include <ckpt/monitor.hpp>
@@ -26,6 +27,15 @@ namespace ckpt::ops {
 using BlockConsumer = std::function<void(ByteView raw, const Digest& hash)>;
 void read_blocks(const std::vector<source::TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs,
                  Monitor& monitor, std::string_view stage, const BlockConsumer& consume);
+
+/// The same with each block encoded on the way: `encode` is called from many threads, `consume` in order. A block's
+/// stored bytes are `raw` where it's stored so.
+using BlockEncoding = std::function<EncodedBlock(std::uint64_t block, ByteView raw, const Digest& hash, Bytes& out)>;
+using EncodedConsumer = std::function<void(std::uint64_t block, ByteView raw, const Digest& hash,
+                                           const EncodedBlock& encoded, ByteView stored)>;
+void encode_blocks(const std::vector<source::TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs,
+                   Monitor& monitor, std::string_view stage, const BlockEncoding& encode,
+                   const EncodedConsumer& consume);
 
 /// True if the inputs are what `stored` holds, however it was cut into blocks. Reads them only if names, modes and
 /// sizes agree.

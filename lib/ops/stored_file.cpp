@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read at once is a run of neighbouring blocks inside one frame, not the frame: how large a frame is, the
-// container says, and memory must not depend on that.
 #include "ops/stored_file.hpp"
 
 #include "core/pipeline.hpp"
 #include "format/constants.hpp"
+#include "ops/block_runs.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -14,57 +13,29 @@
 namespace ckpt::ops {
 namespace {
 
-/// Reads in flight are what keeps a device busy, also on few cores.
-constexpr unsigned least_readers = 4;
-
-struct Run {
-  std::uint64_t first = 0;
-  std::uint64_t count = 0;
-};
-
-/// Runs whose stored bytes are at most those of one block.
-std::vector<Run> plan_runs(const format::ContainerReader& container, std::uint64_t first, std::uint64_t count) {
-  const auto& blocks = container.index().blocks;
-  std::vector<Run> runs;
-  std::uint64_t size = 0;
-  for (std::uint64_t b = first; b < first + count; ++b) {
-    const bool follows = b > first && blocks[b].place == blocks[b - 1].place + blocks[b - 1].stored_size;
-    if (!follows || size + blocks[b].raw_size > format::block_size) {
-      runs.push_back({.first = b, .count = 0});
-      size = 0;
-    }
-    size += blocks[b].raw_size;
-    ++runs.back().count;
-  }
-  return runs;
-}
-
-/// A run as a frame of its own, for the reader's sake.
-format::FrameRecord window_of(const format::ContainerReader& container, const Run& run) {
-  const auto& first = container.index().blocks[run.first];
-  const auto& last = container.index().blocks[run.first + run.count - 1];
-  return {.place = first.place,
-          .payload = first.place,
-          .payload_size = last.place + last.stored_size - first.place,
-          .first_block = run.first,
-          .block_count = run.count};
-}
-
+/// The raw bytes of one run: what was decoded, gathered where there's more than one block.
 struct RunContent {
-  Pool<os::AlignedBuffer>::Lease buffer;
-  std::vector<Bytes> decoded;  ///< of the blocks that aren't stored raw
+  Pool<RunReader>::Lease reader;
+  Pool<os::AlignedBuffer>::Lease gathered;
   std::vector<ByteView> raw;
 };
 
-RunContent decode_run(const format::ContainerReader& container, const Run& run, Pool<os::AlignedBuffer>& buffers) {
-  RunContent content{.buffer = buffers.take(), .decoded = {}, .raw = {}};
-  const format::FrameRecord window = window_of(container, run);
-  const ByteView payload = container.read_frame(window, *content.buffer);
+RunContent decode_run(const format::ContainerReader& container, const BlockRun& run, Pool<RunReader>& readers,
+                      Pool<os::AlignedBuffer>& buffers) {
+  RunContent content{.reader = readers.take(), .gathered = buffers.take(), .raw = {}};
+  content.reader->open(container, run);
   content.raw.reserve(run.count);
+  if (run.count == 1) {
+    content.raw.push_back(content.reader->decode(run.first));
+    return content;
+  }
+  content.gathered->reserve(format::block_size);
+  std::byte* to = content.gathered->data();
   for (std::uint64_t b = run.first; b < run.first + run.count; ++b) {
-    Bytes scratch;
-    content.raw.push_back(container.decode_block(b, payload, window, scratch));
-    if (!scratch.empty()) content.decoded.push_back(std::move(scratch));
+    const ByteView raw = content.reader->decode(b);
+    std::copy(raw.begin(), raw.end(), to);
+    content.raw.emplace_back(to, raw.size());
+    to += raw.size();
   }
   return content;
 }
@@ -73,14 +44,15 @@ RunContent decode_run(const format::ContainerReader& container, const Run& run, 
 
 void stream_blocks(const format::ContainerReader& container, std::uint64_t first, std::uint64_t count, unsigned jobs,
                    const Monitor& monitor, const BlockSink& consume) {
-  const std::vector<Run> runs = plan_runs(container, first, count);
+  const std::vector<BlockRun> runs = plan_runs(container, first, count);
+  Pool<RunReader> readers;
   Pool<os::AlignedBuffer> buffers;
-  const unsigned readers = std::max(least_readers, worker_count(jobs));
+  const unsigned threads = reader_count(jobs);
   run_ordered(
-      runs.size(), readers, std::size_t{readers} + 2,
+      runs.size(), threads, std::size_t{threads} + 2,
       [&](std::size_t i) {
         require_no_stop(monitor);
-        return decode_run(container, runs[i], buffers);
+        return decode_run(container, runs[i], readers, buffers);
       },
       [&](std::size_t i, const RunContent& content) {
         for (std::size_t b = 0; b < content.raw.size(); ++b) consume(runs[i].first + b, content.raw[b]);
@@ -118,11 +90,9 @@ void StoredFile::stream(std::uint64_t begin, std::uint64_t end, unsigned jobs, c
 void BlockCursor::load(Slot& slot, const StoredFile::Place& place) {
   // Emptied first: a block that fails its check must not be found here later.
   slot.place = {};
-  const format::ContainerReader& container = file_.container();
-  const bool is_raw = container.index().blocks[place.block].codec == format::Codec::raw;
-  const format::FrameRecord window = window_of(container, {.first = place.block, .count = 1});
-  const ByteView payload = container.read_frame(window, is_raw ? slot.stored : packed_);
-  slot.raw = container.decode_block(place.block, payload, window, slot.decoded);
+  const ByteView raw = decoder_.read(file_.container(), place.block);
+  slot.raw.reserve(raw.size());
+  std::copy(raw.begin(), raw.end(), slot.raw.data());
   slot.place = place;
 }
 
@@ -142,7 +112,7 @@ BlockCursor::Slot& BlockCursor::slot_for(std::uint64_t offset) {
 
 ByteView BlockCursor::at(std::uint64_t offset) {
   const Slot& slot = slot_for(offset);
-  return slot.raw.subspan(offset - slot.place.begin);
+  return ByteView(slot.raw.data(), slot.place.end - slot.place.begin).subspan(offset - slot.place.begin);
 }
 
 void BlockCursor::read(std::uint64_t offset, std::span<std::byte> into) {

@@ -69,9 +69,7 @@ class BlockCursor {
   struct Slot {
     StoredFile::Place place;  ///< empty: nothing loaded
     std::uint64_t used = 0;
-    os::AlignedBuffer stored;
-    Bytes decoded;
-    ByteView raw;
+    os::AlignedBuffer raw;
   };
   [[nodiscard]] Slot& slot_for(std::uint64_t offset);
   void load(Slot& slot, const StoredFile::Place& place);
@@ -80,7 +78,7 @@ class BlockCursor {
   std::vector<Slot> slots_;
   std::size_t current_ = 0;
   std::uint64_t clock_ = 0;
-  os::AlignedBuffer packed_;
+  format::BlockDecoder decoder_;
 };
 
 }  // namespace ckpt::ops

@@ -5,6 +5,7 @@
 #include "format/damaged.hpp"
 #include "ops/describe_hit.hpp"
 #include "ops/repair.hpp"
+#include "ops/stored_bases.hpp"
 #include "os/fd.hpp"
 
 #include <algorithm>
@@ -35,26 +36,18 @@ std::function<bool(std::uint64_t)> sampler(double percent) {
 std::vector<Problem> narrow_down(const format::ContainerReader& container, const Problem& problem) {
   std::vector<Problem> parts;
   if (problem.kind != DamageKind::altered) return {problem};
-  os::AlignedBuffer buffer;
-  Bytes scratch;
-  for (const format::FrameRecord& frame : container.index().frames) {
-    if (frame.payload >= problem.end || frame.payload + frame.payload_size <= problem.begin) continue;
-    ByteView payload;
+  format::BlockDecoder decoder;
+  for (std::uint64_t b = 0; b < container.index().blocks.size(); ++b) {
+    const format::BlockRecord& block = container.index().blocks[b];
+    const std::uint64_t begin = std::max(problem.begin, block.place);
+    const std::uint64_t end = std::min(problem.end, block.place + block.stored_size);
+    if (begin >= end) continue;
     try {
-      payload = container.read_frame(frame, buffer);
-    } catch (const Error&) {
-      return {problem};  // can't be read a second time: what is known is enough
-    }
-    for (std::uint64_t b = frame.first_block; b < frame.first_block + frame.block_count; ++b) {
-      const format::BlockRecord& block = container.index().blocks[b];
-      const std::uint64_t begin = std::max(problem.begin, block.place);
-      const std::uint64_t end = std::min(problem.end, block.place + block.stored_size);
-      if (begin >= end) continue;
-      try {
-        (void)container.decode_block(b, payload, frame, scratch);
-      } catch (const format::Damaged&) {
-        parts.push_back({.kind = problem.kind, .begin = begin, .end = end, .detail = problem.detail});
-      }
+      (void)decoder.read(container, b);
+    } catch (const format::Damaged& damage) {
+      if (damage.kind() != DamageKind::altered)
+        return {problem};  // can't be read a second time: what is known is enough
+      parts.push_back({.kind = problem.kind, .begin = begin, .end = end, .detail = problem.detail});
     }
   }
   // Headers and padding are in no block.
@@ -160,7 +153,7 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
   const VerifyLevel level = effective_level(options_);
   std::optional<format::ContainerReader> container;
   try {
-    container.emplace(path);
+    container.emplace(path, bases_for(checkpoint_));
     if (!matches_manifest(*container, shard)) return true;
   } catch (const format::Damaged& damage) {
     Problem problem{.kind = damage.kind(), .begin = damage.begin(), .end = damage.end(), .detail = damage.what()};

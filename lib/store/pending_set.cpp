@@ -112,6 +112,10 @@ format::Manifest describe(const SetContent& set, const std::string& directory, c
     manifest.meta.insert(shard.meta.begin(), shard.meta.end());
     if (shard.created) manifest.created = std::max(manifest.created.value_or(*shard.created), *shard.created);
     manifest.marks.insert(shard.marks.begin(), shard.marks.end());
+    for (const format::BaseCheckpoint& base : container.bases) {
+      const bool listed = std::find(manifest.bases.begin(), manifest.bases.end(), base) != manifest.bases.end();
+      if (!listed) manifest.bases.push_back(base);
+    }
   }
   manifest.id = format::checkpoint_id(roots);
   return manifest;

@@ -68,16 +68,12 @@ void read_container(ByteView data) {
   os::write_all(owner, with_checksums(data), "memory");
   const ContainerReader reader("/proc/self/fd/" + std::to_string(fd));
   (void)read_sums(reader.file(), reader.footer());
-  os::AlignedBuffer buffer;
-  Bytes scratch;
-  for (const FrameRecord& frame : reader.index().frames) {
-    const ByteView payload = reader.read_frame(frame, buffer);
-    for (std::uint64_t b = frame.first_block; b < frame.first_block + frame.block_count; ++b) {
-      try {
-        (void)reader.decode_block(b, payload, frame, scratch);
-      } catch (const Damaged&) {
-        continue;
-      }
+  BlockDecoder decoder;
+  for (std::uint64_t b = 0; b < reader.index().blocks.size(); ++b) {
+    try {
+      (void)decoder.read(reader, b);
+    } catch (const Damaged&) {
+      continue;
     }
   }
 }

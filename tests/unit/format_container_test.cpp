@@ -26,13 +26,11 @@ namespace {
 void check_content(const std::string& path, const Sample& sample) {
   const ContainerReader reader(path);
   REQUIRE(reader.index().blocks.size() == sample.blocks.size());
-  os::AlignedBuffer buffer;
-  Bytes scratch;
+  BlockDecoder decoder;
   for (const FrameRecord& frame : reader.index().frames) {
-    const ByteView payload = reader.read_frame(frame, buffer);
     for (std::uint64_t b = frame.first_block; b < frame.first_block + frame.block_count; ++b) {
       CHECK(&reader.frame_of(b) == &frame);
-      const ByteView raw = reader.decode_block(b, payload, frame, scratch);
+      const ByteView raw = decoder.read(reader, b);
       REQUIRE(std::equal(raw.begin(), raw.end(), sample.blocks[b].begin(), sample.blocks[b].end()));
     }
   }
@@ -224,18 +222,16 @@ TEST_SUITE("format container") {
       damaged[written.index.blocks[b].place] ^= std::byte{1};
       format_test::write_file(scratch / "c", damaged);
       const ContainerReader reader(scratch / "c");
-      os::AlignedBuffer buffer;
-      Bytes unpacked;
-      const FrameRecord& frame = reader.frame_of(b);
-      CHECK_THROWS_AS((void)reader.decode_block(b, reader.read_frame(frame, buffer), frame, unpacked), Damaged);
+      BlockDecoder decoder;
+      CHECK_THROWS_AS((void)decoder.read(reader, b), Damaged);
     }
   }
 
   TEST_CASE("a catalog or index that belongs to other content is refused") {
     const Scratch scratch;
     Sample sample = format_test::small_sample();
-    ContainerWriter writer(os::open(scratch / "c", O_RDWR | O_CREAT | O_EXCL, 0644), "c", sample.catalog);
-    for (const Bytes& block : sample.blocks) writer.add(Codec::raw, block, xxh3_128(ByteView(block)));
+    ContainerWriter writer(os::open(scratch / "c", O_RDWR | O_CREAT | O_EXCL, 0644), "c", sample.catalog, 0);
+    for (const Bytes& block : sample.blocks) writer.add({.stored = block, .hash = xxh3_128(ByteView(block))});
     const Bytes sound = encode_index(writer.finish().index);
     Bytes file = format_test::read_file(scratch / "c");
     // The root, with all checksums above it made right again.

@@ -86,13 +86,15 @@ Sample small_sample() {
 }
 
 ContainerWriter::Finished write_container(const std::string& path, const Sample& sample, bool compress) {
-  ContainerWriter writer(os::open(path, O_RDWR | O_CREAT | O_EXCL, 0644), path, sample.catalog);
+  ContainerWriter writer(os::open(path, O_RDWR | O_CREAT | O_EXCL, 0644), path, sample.catalog, 0);
   bool odd = false;
   for (const Bytes& block : sample.blocks) {
     const Bytes packed = compress && odd ? codec::zstd_compress(block, 1) : block;
     odd = !odd;
     const bool smaller = packed.size() < block.size();
-    writer.add(smaller ? Codec::zstd : Codec::raw, smaller ? packed : block, xxh3_128(ByteView(block)));
+    writer.add({.codec = smaller ? Codec::zstd : Codec::raw,
+                .stored = smaller ? packed : block,
+                .hash = xxh3_128(ByteView(block))});
   }
   return writer.finish();
 }

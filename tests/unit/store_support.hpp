@@ -45,9 +45,9 @@ inline ckpt::store::Published publish(const ckpt::store::Store& store, const ckp
                                               .created = 1000 + rank,
                                               .marks = std::move(marks)});
   const ckpt::os::TemporaryFile temporary(store.scratch(), 0444);
-  ckpt::format::ContainerWriter writer(temporary.share(), temporary.path(), sample.catalog);
+  ckpt::format::ContainerWriter writer(temporary.share(), temporary.path(), sample.catalog, 0);
   for (const ckpt::Bytes& block : sample.blocks) {
-    writer.add(ckpt::format::Codec::raw, block, ckpt::xxh3_128(ckpt::ByteView(block)));
+    writer.add({.stored = block, .hash = ckpt::xxh3_128(ckpt::ByteView(block))});
   }
   const auto finished = writer.finish();
   return ckpt::store::publish_shard(
@@ -68,10 +68,8 @@ inline std::string content_of(const ckpt::store::Store& store, std::uint64_t ste
   const auto checkpoint = store.find(step);
   if (!checkpoint) return "(no checkpoint)";
   const ckpt::format::ContainerReader reader(checkpoint->shard_path(checkpoint->manifest.shards.at(rank)));
-  ckpt::os::AlignedBuffer buffer;
-  ckpt::Bytes scratch;
-  const auto& frame = reader.frame_of(0);
-  return std::string(ckpt::as_text(reader.decode_block(0, reader.read_frame(frame, buffer), frame, scratch)));
+  ckpt::format::BlockDecoder decoder;
+  return std::string(ckpt::as_text(decoder.read(reader, 0)));
 }
 
 /// The code of the Error that `act` throws; Errc::interrupted, which nothing here throws, if it throws none.

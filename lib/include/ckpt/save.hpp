@@ -14,6 +14,20 @@
 
 namespace ckpt {
 
+/// How hard to look for a smaller form of each block.
+enum class Encode {
+  raw,   ///< not at all: bytes as they are
+  fast,  ///< at the speed of the device, about
+  best,  ///< slower and smaller
+};
+
+/// Which checkpoint to keep only the differences from.
+enum class BaseChoice {
+  automatic,  ///< the newest one that isn't suspect, lossy or poisoned, if there's any
+  none,
+  step,  ///< SaveOptions::base_step
+};
+
 struct SaveOptions {
   std::string store;
   std::uint64_t step = 0;
@@ -39,6 +53,12 @@ struct SaveOptions {
   bool replace = false;                     ///< other content at the same step takes its place
   bool owner = false;                       ///< keep user and group ids
   bool allow_malformed = false;  ///< a damaged file is saved as opaque bytes and the checkpoint marked suspect
+
+  Encode encode = Encode::fast;
+  BaseChoice base = BaseChoice::automatic;  ///< nothing is looked for with Encode::raw
+  std::uint64_t base_step = 0;
+  /// Decode what was encoded, and read what is referred to, and compare it before it's believed.
+  bool check = true;
 
   unsigned jobs = 0;  ///< worker threads; 0: one a core
   /// Seconds since the epoch to record instead of the clock; leaves timings out (reproducible stores).

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hot loops of the codecs: each does one thing to many elements, and is compiled for several instruction sets, of
+// which the best one is taken when the program runs.
+#pragma once
+
+#include "codec/element.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ckpt::codec {
+
+/// Elements of T, an unsigned integer, little-endian, anywhere in memory. Outputs never overlap inputs, unless they're
+/// the same.
+///
+/// The order map turns floating point bits to integers that are ordered as the numbers are, with -0 just below +0, and
+/// is its own inverse but for one bit; so a small change of a number is a small difference of integers, across zero as
+/// well. (Lindstrom, Isenburg: Fast and Efficient Compression of Floating-Point Data, 2006.)
+template <class T>
+struct Kernels {
+  /// The sign bit to the lowest place: what's above is the exponent.
+  void (*rotate_left)(const std::byte* in, std::size_t n, std::byte* out);
+  void (*rotate_right)(const std::byte* in, std::size_t n, std::byte* out);
+  /// out = map(value) - map(base), modulo 2^bits; the map is the identity for integers.
+  void (*difference)(const std::byte* values, const std::byte* base, NumberKind kind, std::size_t n, std::byte* out);
+  /// The inverse: out = unmap(map(base) + difference).
+  void (*add)(const std::byte* differences, const std::byte* base, NumberKind kind, std::size_t n, std::byte* out);
+  void (*exclusive_or)(const std::byte* a, const std::byte* b, std::size_t n, std::byte* out);
+  /// out = zigzag(in - center): 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
+  void (*zigzag)(const std::byte* in, T center, std::size_t n, std::byte* out);
+  void (*unzigzag)(const std::byte* in, T center, std::size_t n, std::byte* out);
+  /// out = in - center
+  void (*recenter)(const std::byte* in, T center, std::size_t n, std::byte* out);
+  /// One byte an element: its eight bits below the sign, which is the exponent of a float32 or bfloat16.
+  void (*keys)(const std::byte* in, std::size_t n, std::uint8_t* out);
+  /// One byte an element: its bits from `shift` on.
+  void (*extract)(const std::byte* in, unsigned shift, std::size_t n, std::uint8_t* out);
+  /// Puts a byte an element at `shift`: instead of what's there, or beside it.
+  void (*place)(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out);
+  void (*place_beside)(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out);
+};
+
+/// Roundings of float32 to 16 bits, to nearest, ties to even, as PyTorch does it: a NaN of bfloat16 is 0x7fc0 or
+/// 0xffc0... whatever the rounding of other NaNs is, a wrong guess costs bytes and never correctness.
+struct RoundingKernels {
+  void (*to_bfloat16)(const std::byte* in, std::size_t n, std::byte* out);
+  void (*to_float16)(const std::byte* in, std::size_t n, std::byte* out);
+};
+
+struct KernelSet {
+  Kernels<std::uint8_t> u8;
+  Kernels<std::uint16_t> u16;
+  Kernels<std::uint32_t> u32;
+  Kernels<std::uint64_t> u64;
+  RoundingKernels round;
+
+  template <class T>
+  [[nodiscard]] const Kernels<T>& of() const {
+    if constexpr (sizeof(T) == 1)
+      return u8;
+    else if constexpr (sizeof(T) == 2)
+      return u16;
+    else if constexpr (sizeof(T) == 4)
+      return u32;
+    else
+      return u64;
+  }
+};
+
+enum class InstructionSet : std::uint8_t { plain, avx2, avx512 };
+
+/// The kernels for one instruction set; null if this processor or this build hasn't got it.
+[[nodiscard]] const KernelSet* kernels_for(InstructionSet set);
+/// The best there is here.
+[[nodiscard]] const KernelSet& kernels();
+
+}  // namespace ckpt::codec

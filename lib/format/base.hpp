@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a block may be decoded against: a block of another checkpoint, or of its own shard.
+#pragma once
+
+#include "core/digest.hpp"
+
+#include <cstdint>
+
+namespace ckpt::format {
+
+/// A checkpoint that blocks refer to: found by its id; the step is where to look first.
+struct BaseCheckpoint {
+  Digest id;
+  std::uint64_t step = 0;
+  friend bool operator==(const BaseCheckpoint&, const BaseCheckpoint&) = default;
+};
+
+/// Instead of a checkpoint's number: the base is in the same container.
+inline constexpr std::uint32_t own_shard = 0xffffffff;
+
+/// The base of a block: the bytes from the start of the base block on, as many as the codec needs.
+struct BaseRef {
+  std::uint32_t checkpoint = own_shard;  ///< a row of the catalog's table of bases, or own_shard
+  std::uint32_t rank = 0;                ///< of the shard there; the own rank for own_shard
+  std::uint64_t block = 0;
+  Digest hash;  ///< of the base block's raw bytes
+  friend bool operator==(const BaseRef&, const BaseRef&) = default;
+};
+
+/// The most blocks that are decoded to decode one, itself not counted.
+inline constexpr std::uint8_t max_chain = 8;
+
+}  // namespace ckpt::format

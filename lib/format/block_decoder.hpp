@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the stored bytes of a block to its raw ones, through the blocks that it's decoded against.
+#pragma once
+
+#include "codec/typed_block.hpp"
+#include "core/bytes.hpp"
+#include "core/digest.hpp"
+#include "format/base.hpp"
+#include "os/aligned_buffer.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace ckpt::format {
+
+class ContainerReader;
+struct BlockRecord;
+
+/// Opens the containers that the blocks of others refer to. Thread-safe.
+class BaseContainers {
+ public:
+  virtual ~BaseContainers() = default;
+  /// Throws Damaged (missing) if there's no such checkpoint or shard, and as the ContainerReader does.
+  [[nodiscard]] virtual std::shared_ptr<const ContainerReader> open(const BaseCheckpoint& checkpoint,
+                                                                    std::uint32_t rank) const = 0;
+};
+
+/// A part of a container as it's stored; a view into `buffer`. Throws Damaged, also for an I/O error.
+[[nodiscard]] ByteView read_stored_range(const ContainerReader& container, std::uint64_t begin, std::uint64_t size,
+                                         os::AlignedBuffer& buffer);
+
+/// The buffers of one thread. Memory is that of a few blocks, however long the chain is.
+class BlockDecoder {
+ public:
+  /// The raw bytes of a block, checked against its hash; `stored` are its bytes in the container. A view into `stored`
+  /// if it's stored raw, else into the decoder, until the next call. Throws Damaged with the block's own range, also
+  /// where it's a base that is damaged.
+  [[nodiscard]] ByteView decode(const ContainerReader& container, std::uint64_t block, ByteView stored);
+
+  /// The same for a block whose stored bytes nobody has read yet.
+  [[nodiscard]] ByteView read(const ContainerReader& container, std::uint64_t block);
+
+ private:
+  /// Stored bytes around small blocks, so that neighbours don't cost a read each.
+  struct Window {
+    Digest container;
+    std::uint64_t begin = 0;
+    ByteView bytes;
+    os::AlignedBuffer buffer;
+  };
+  /// Where in a chain a block is, and which of the two sets of buffers it uses: its base has the other one.
+  struct Position {
+    unsigned depth = 0;
+    unsigned slot = 0;
+  };
+  /// `stored` is null if it's still to be read. The result is where `into` is, unless that is empty.
+  ByteView decode_unchecked(const ContainerReader& container, std::uint64_t block, const ByteView* stored, Position at,
+                            std::span<std::byte> into);
+  ByteView base_bytes(const ContainerReader& container, std::uint64_t block, Position at);
+  ByteView read_stored(const ContainerReader& container, std::uint64_t block, Position at);
+  ByteView decode_checked(const ContainerReader& container, std::uint64_t block, const ByteView* stored);
+
+  std::array<os::AlignedBuffer, 2> raw_;
+  std::array<os::AlignedBuffer, 2> stored_;
+  std::array<Window, max_chain + 1> windows_;
+  codec::TypedDecoder typed_;
+};
+
+}  // namespace ckpt::format

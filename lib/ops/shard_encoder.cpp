@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/shard_encoder.hpp"
+
+#include "format/damaged.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace ckpt::ops {
+namespace {
+
+/// Smaller blocks gain less than a reference or a head costs.
+constexpr std::size_t least_encoded = 512;
+
+}  // namespace
+
+ShardEncoder::ShardEncoder(const SaveOptions& options, const std::vector<source::TreeEntry>& entries,
+                           const format::Catalog& catalog, std::vector<BlockPiece> pieces,
+                           std::unique_ptr<BaseBlocks> base, Monitor& monitor)
+    : options_(options),
+      entries_(entries),
+      catalog_(catalog),
+      pieces_(std::move(pieces)),
+      base_(std::move(base)),
+      masters_(entries, catalog),
+      monitor_(monitor) {}
+
+ByteView ShardEncoder::read_base(const BaseBlock& base, Tools& tools) {
+  if (base_is_damaged_) return {};
+  try {
+    return tools.base.read(*base.container, base.block);
+  } catch (const format::Damaged& damage) {
+    // A new checkpoint must not hang on a damaged one; and it needn't fail with it.
+    if (!base_is_damaged_.exchange(true)) {
+      monitor_.warning(std::string("saved without a base, which is damaged: ") + damage.what());
+    }
+    return {};
+  }
+}
+
+std::optional<EncodedBlock> ShardEncoder::refer(ByteView raw, const Digest& hash, std::uint8_t deepest, Tools& tools) {
+  if (base_ == nullptr || base_is_damaged_) return std::nullopt;
+  const auto same = base_->same(hash, raw.size());
+  if (!same || same->depth >= deepest) return std::nullopt;
+  if (options_.check) {
+    const ByteView there = read_base(*same, tools);
+    if (there.size() != raw.size() || std::memcmp(there.data(), raw.data(), raw.size()) != 0) return std::nullopt;
+  }
+  return EncodedBlock{
+      .codec = codec::Codec::reference, .depth = static_cast<std::uint8_t>(same->depth + 1), .base = same->ref};
+}
+
+std::uint8_t ShardEncoder::deepest(std::uint64_t block) const {
+  return static_cast<std::uint8_t>(masters_.is_master(block) ? format::max_chain - 1 : format::max_chain);
+}
+
+EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Digest& hash, Bytes& out) {
+  if (raw.size() < least_encoded) return {};
+  auto lease = tools_.take();
+  if (*lease == nullptr) {
+    *lease = std::make_unique<Tools>(options_.encode == Encode::best ? codec::Effort::best : codec::Effort::fast,
+                                     options_.check);
+  }
+  Tools& tools = **lease;
+  if (const auto reference = refer(raw, hash, deepest(block), tools)) return *reference;
+
+  const BlockPiece& piece = pieces_[block];
+  codec::BlockInput input{.raw = raw, .element = piece.element, .lead = piece.lead, .untyped = piece.untyped};
+  std::optional<BaseBlock> base;
+  if (base_ != nullptr) base = base_->like(piece);
+  if (base && base->depth < deepest(block)) input.base = read_base(*base, tools);
+  const MasterBlock* const master = masters_.find(block);
+  Digest master_hash;
+  if (master != nullptr) {
+    const auto reader = open_source(entries_[master->file]);
+    input.master = read_source(*reader, master->offset, 2 * raw.size(), tools.master);
+    input.rounding = master->rounding;
+  }
+
+  EncodedBlock encoded{.begin = out.size()};
+  const codec::BlockForm form = tools.encoder.encode(input, out);
+  encoded.codec = form.codec;
+  encoded.size = out.size() - encoded.begin;
+  if (form.codec == codec::Codec::derived) {
+    encoded.depth = format::max_chain;
+    encoded.base = {.checkpoint = format::own_shard,
+                    .rank = options_.rank,
+                    .block = master->block,
+                    .hash = xxh3_128(input.master.first(catalog_.block_sizes[master->block]))};
+  } else if (form.has_base) {
+    encoded.depth = static_cast<std::uint8_t>(base->depth + 1);
+    encoded.base = base->ref;
+  }
+  return encoded;
+}
+
+}  // namespace ckpt::ops

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gives each block of a new shard its smallest form: the same bytes elsewhere, a difference from what was there before,
+// a rounding of what's beside it, or packed on its own.
+#pragma once
+
+#include "codec/block_encoder.hpp"
+#include "core/pipeline.hpp"
+#include "format/base.hpp"
+#include "ops/base_blocks.hpp"
+#include "ops/block_pieces.hpp"
+#include "ops/master_blocks.hpp"
+#include "ops/source_readers.hpp"
+
+#include <ckpt/monitor.hpp>
+#include <ckpt/save.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace ckpt::ops {
+
+/// A block's form; its stored bytes are a part of the buffer that was given.
+struct EncodedBlock {
+  codec::Codec codec = codec::Codec::raw;
+  std::size_t begin = 0;
+  std::size_t size = 0;
+  std::uint8_t depth = 0;
+  std::optional<format::BaseRef> base = {};
+};
+
+/// Thread-safe: each call borrows its buffers.
+class ShardEncoder {
+ public:
+  /// `catalog` and `entries` outlive this object. `base` may be null.
+  ShardEncoder(const SaveOptions& options, const std::vector<source::TreeEntry>& entries,
+               const format::Catalog& catalog, std::vector<BlockPiece> pieces, std::unique_ptr<BaseBlocks> base,
+               Monitor& monitor);
+
+  /// The longest chain that a block may have: one that others are derived from leaves them a link.
+  [[nodiscard]] std::uint8_t deepest(std::uint64_t block) const;
+
+  /// Appends the stored bytes to `out`, unless they're the raw ones or none.
+  [[nodiscard]] EncodedBlock encode(std::uint64_t block, ByteView raw, const Digest& hash, Bytes& out);
+
+ private:
+  struct Tools {
+    Tools(codec::Effort effort, bool check) : encoder(effort, check) {}
+    codec::BlockEncoder encoder;
+    format::BlockDecoder base;
+    os::AlignedBuffer master;
+  };
+  [[nodiscard]] std::optional<EncodedBlock> refer(ByteView raw, const Digest& hash, std::uint8_t deepest, Tools& tools);
+  [[nodiscard]] ByteView read_base(const BaseBlock& base, Tools& tools);
+
+  const SaveOptions& options_;
+  const std::vector<source::TreeEntry>& entries_;
+  const format::Catalog& catalog_;
+  std::vector<BlockPiece> pieces_;
+  std::unique_ptr<BaseBlocks> base_;
+  MasterBlocks masters_;
+  Monitor& monitor_;
+  std::atomic<bool> base_is_damaged_ = false;
+  Pool<std::unique_ptr<Tools>> tools_;
+};
+
+}  // namespace ckpt::ops
