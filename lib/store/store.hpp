@@ -41,6 +41,7 @@ class Store {
   [[nodiscard]] std::string scratch() const { return sub(".pending/tmp"); }
   [[nodiscard]] std::string retired() const { return sub(".retired"); }
   [[nodiscard]] std::string trash() const { return sub(".trash"); }
+  [[nodiscard]] std::string pins() const { return sub(".pins"); }
   [[nodiscard]] std::string records() const { return sub(".verify"); }
   [[nodiscard]] std::string address(std::uint64_t step) const { return address_of(path_, step); }
 
