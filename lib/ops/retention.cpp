@@ -56,7 +56,7 @@ bool has_dropped(const Candidate& c, const std::string& pattern) {
 class Decider {
  public:
   Decider(const RetentionPolicy& policy, const std::vector<Candidate>& candidates)
-      : policy_(policy), candidates_(candidates), decisions_(candidates.size()) {
+      : policy_(policy), candidates_(candidates), decisions_(candidates.size()), frozen_(candidates.size(), false) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       if (!candidates[i].retired) committed_.push_back(i);
     }
@@ -76,6 +76,8 @@ class Decider {
       decisions_[i] = {};
     }
     protect();
+    freeze();
+    wait_for_verify();
     choose_drops();
     choose_rebases();
     return std::move(decisions_);
@@ -171,6 +173,35 @@ class Decider {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (candidates_[i].health == Health::unreadable && is_missed(candidates_[i])) keep(i, base_rule);
     }
+  }
+
+  /// Who uses a checkpoint reads what it's decoded against: that stays, too, and all of it as it is.
+  void freeze() {
+    std::multimap<Digest, std::size_t> by_id;
+    std::vector<std::size_t> todo;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].health == Health::unreadable) continue;
+      by_id.emplace(candidates_[i].id, i);
+      frozen_[i] = candidates_[i].in_use;
+      if (frozen_[i]) todo.push_back(i);
+    }
+    while (!todo.empty()) {
+      const std::size_t dependent = todo.back();
+      todo.pop_back();
+      for (const store::Base& base : candidates_[dependent].bases) {
+        const auto [first, last] = by_id.equal_range(base.id);
+        for (auto entry = first; entry != last; ++entry) {
+          const std::size_t i = entry->second;
+          if (frozen_[i]) continue;
+          frozen_[i] = true;
+          if (!decisions_[i].kept) keep(i, base_rule);
+          todo.push_back(i);
+        }
+      }
+    }
+  }
+
+  void wait_for_verify() {
     std::vector<std::size_t> waiting;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (!decisions_[i].kept && waits_for_verify(candidates_[i])) waiting.push_back(i);
@@ -209,7 +240,7 @@ class Decider {
            n < sound_.size(); ++n) {
         const std::size_t i = sound_[n];
         const Candidate& c = candidates_[i];
-        const bool untouchable = i == newest_good_ || c.pinned || c.in_use || c.pending || waits_for_verify(c);
+        const bool untouchable = i == newest_good_ || c.pinned || frozen_[i] || c.pending || waits_for_verify(c);
         if (!decisions_[i].kept || untouchable || has_dropped(c, drop.pattern)) continue;
         if (std::find(decisions_[i].drop.begin(), decisions_[i].drop.end(), drop.pattern) == decisions_[i].drop.end())
           decisions_[i].drop.push_back(drop.pattern);
@@ -229,13 +260,14 @@ class Decider {
       const auto& bases = candidates_[i].bases;
       const bool depends =
           std::any_of(bases.begin(), bases.end(), [&](const store::Base& base) { return gone.contains(base.id); });
-      if (decisions_[i].kept && depends) decisions_[i].avoid.assign(gone.begin(), gone.end());
+      if (decisions_[i].kept && !frozen_[i] && depends) decisions_[i].avoid.assign(gone.begin(), gone.end());
     }
   }
 
   const RetentionPolicy& policy_;
   const std::vector<Candidate>& candidates_;
   std::vector<Decision> decisions_;
+  std::vector<bool> frozen_;            ///< neither removed nor encoded anew
   std::vector<std::size_t> committed_;  ///< the newest first
   std::vector<std::size_t> sound_;      ///< of these
   std::optional<std::size_t> newest_good_;

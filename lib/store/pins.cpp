@@ -39,16 +39,32 @@ bool is_still_there(const Checkpoint& checkpoint) {
   }
 }
 
+std::unique_ptr<os::TemporaryFile> make_entry(const Store& store, const Checkpoint& checkpoint) {
+  const std::string content = content_name(checkpoint.manifest.step, checkpoint.manifest.id);
+  return std::make_unique<os::TemporaryFile>(store.pins(), 0444, process_prefix, content);
+}
+
 }  // namespace
 
 std::optional<Pin> Pin::take(const Store& store, const Checkpoint& checkpoint) {
   os::make_directory(store.pins());
-  auto entry = std::make_unique<os::TemporaryFile>(store.pins(), 0444, process_prefix,
-                                                   content_name(checkpoint.manifest.step, checkpoint.manifest.id));
+  auto entry = make_entry(store, checkpoint);
   os::sync(entry->fd(), entry->path());
   os::sync_directory(store.pins());
   if (!is_still_there(checkpoint)) return std::nullopt;
   return Pin(std::move(entry));
+}
+
+std::optional<Pin> Pin::try_to_hold(const Store& store, const Checkpoint& checkpoint) {
+  // The directory is a writer's to make: one of a reader's might keep the writers out.
+  if (!os::exists(store.pins())) return std::nullopt;
+  try {
+    auto entry = make_entry(store, checkpoint);
+    if (!is_still_there(checkpoint)) return std::nullopt;
+    return Pin(std::move(entry));
+  } catch (const Error&) {
+    return std::nullopt;  // read-only, full, another user's
+  }
 }
 
 std::vector<PinEntry> read_pins(const Store& store) {

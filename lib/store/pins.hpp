@@ -25,6 +25,9 @@ class Pin {
   /// Durable when it comes back. Nothing if the checkpoint isn't there any more, or has other content: then it can't be
   /// depended on. Throws io, with EROFS, EACCES or EPERM where the store can't be written to.
   [[nodiscard]] static std::optional<Pin> take(const Store& store, const Checkpoint& checkpoint);
+  /// For who reads for long and will do without if need be: nothing also where the store can't be written to. It needs
+  /// not outlive a power cut, so it costs no sync.
+  [[nodiscard]] static std::optional<Pin> try_to_hold(const Store& store, const Checkpoint& checkpoint);
 
  private:
   explicit Pin(std::unique_ptr<os::TemporaryFile> entry) : entry_(std::move(entry)) {}

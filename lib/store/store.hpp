@@ -30,7 +30,7 @@ class Store {
  public:
   /// Errc::not_found if there's no such directory or it's no store; damaged, unsupported.
   [[nodiscard]] static Store open(const std::string& path);
-  /// Also makes what is missing of .pending/. With `create` the store too; a directory that holds other things is
+  /// Also makes what is missing of .pending/ and .pins/. With `create` the store too; a directory that holds other things is
   /// refused with Errc::exists.
   [[nodiscard]] static Store open_for_writing(const std::string& path, bool create);
 

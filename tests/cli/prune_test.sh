@@ -241,6 +241,26 @@ test_a_living_process_holds_what_it_uses_and_a_dead_one_does_not() {
   no_leftovers st
 }
 
+test_a_restore_holds_what_it_reads() {
+  store 1 2 3
+  mkfifo pipe
+  ckpt-restore --file=a.pt -o pipe st@1 >out.txt 2>err.txt &  # waits for a reader of the pipe
+  local job=$! n
+  for n in $(seq 400); do
+    [ -z "$(ls st/.pins)" ] || break
+    sleep 0.05
+  done
+  expect 75 -e ckpt-prune --remove=1 st
+  like "$ERR" in_use
+  cat pipe >got
+  wait "$job" || fail "the restore failed: $(cat err.txt)"
+  step_file 1 want
+  same_file want got
+  prune --remove=1
+  is "$(steps st)" '2 3'
+  no_leftovers st
+}
+
 test_retired_ones_go_with_a_policy_unless_they_are_pinned() {
   store 1 2 3
   expect 0 ckpt-prune --pin=2 st

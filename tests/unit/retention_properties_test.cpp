@@ -229,6 +229,32 @@ TEST_SUITE("retention properties") {
     });
   }
 
+  TEST_CASE("what is in use is not touched, nor is what it's decoded against") {
+    for_random([](Histories&, RetentionPolicy policy, const std::vector<Candidate>& candidates) {
+      policy.drop_after.push_back({.last = 1, .pattern = "m*"});
+      const auto decisions = decide(policy, candidates);
+      std::set<Digest> used;
+      const auto use = [&](const Candidate& c) {
+        for (const store::Base& base : c.bases) used.insert(base.id);
+      };
+      for (const Candidate& c : candidates) {
+        if (c.in_use && c.health != Health::unreadable) use(c);
+      }
+      for (std::size_t round = 0; round < candidates.size(); ++round) {
+        for (const Candidate& c : candidates) {
+          if (used.contains(c.id) && c.health != Health::unreadable) use(c);
+        }
+      }
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        const bool is_used = candidates[i].in_use || used.contains(candidates[i].id);
+        if (!is_used || candidates[i].health == Health::unreadable) continue;
+        CHECK(decisions[i].kept);
+        CHECK(decisions[i].avoid.empty());
+        CHECK(decisions[i].drop.empty());
+      }
+    });
+  }
+
   TEST_CASE("each goes before what it depends on, and none is forgotten") {
     for_random([](Histories&, const RetentionPolicy& policy, const std::vector<Candidate>& candidates) {
       const auto decisions = decide(policy, candidates);

@@ -162,6 +162,14 @@ TEST_SUITE("retention rules") {
     CHECK(drops[3].avoid.size() == 3);
   }
 
+  TEST_CASE("what is in use stays as it is, with all that it's decoded against") {
+    std::vector<Candidate> candidates = {at(1), on(2, {1}), on(3, {2}), on(4, {1}), at(5)};
+    candidates[2].in_use = true;
+    const auto decisions = decide({.last = 1, .drop_after = {{.last = 1, .pattern = "m*"}}}, candidates);
+    CHECK(kept_of(candidates, decisions) == Steps{1, 2, 3, 5});
+    for (const Decision& decision : decisions) CHECK((decision.avoid.empty() && decision.drop.empty()));
+  }
+
   TEST_CASE("the same content at two steps is one base") {
     std::vector<Candidate> candidates = {at(1), at(2), on(3, {1})};
     candidates[1].id = candidates[0].id;
