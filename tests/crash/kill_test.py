@@ -227,8 +227,12 @@ class Use:
         os.makedirs("st/.pins", exist_ok=True)
         host = socket.gethostname().replace("/", "_").replace(".", "_")
         self.path = f"st/.pins/use.{host}.{os.getpid()}.{step}.{step:010}-{self.id}"
-        self.file = open(self.path, "w")
-        fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while True:
+            self.file = open(self.path, "w")
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+            # A cleaner may have met the file before it was locked, and taken it for a dead one's.
+            if os.fstat(self.file.fileno()).st_nlink > 0:
+                break
         self.holds = os.path.exists(f"st/{step:010}/manifest.json")
 
     def end(self):
