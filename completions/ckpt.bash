@@ -15,6 +15,9 @@ _ckpt_options() {
       echo "$common --quick --deep --finite --sample= --budget= --repair --state= -j --jobs= --metrics-file=" ;;
     ckpt-ls)
       echo "$common --pending --retired --tensors --tensor= --stats --sums --get= --exists -j --jobs=" ;;
+    ckpt-prune)
+      echo "$common --keep-last= --keep-every= --keep-within= --keep-hourly= --keep-daily= --keep-weekly= --keep-best=
+        --keep= --remove= --pin= --unpin= --drop-after= --verified -n --dry-run -j --jobs= --metrics-file=" ;;
   esac
 }
 
@@ -32,7 +35,7 @@ _ckpt_value() {
     -C | --directory) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
     -o | --output | --files-from | --state | --metrics-file) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
-      --strip-prefix | --sample | --budget) COMPREPLY=() ;;
+      --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }
@@ -64,4 +67,4 @@ _ckpt() {
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
 }
 
-complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls
+complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-prune

@@ -11,7 +11,7 @@ function __ckpt_steps
     end
 end
 
-for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls
+for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-prune
     complete -c $c -a '(__ckpt_steps)'
     complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
     complete -c $c -l json -d 'The same as --format=json'
@@ -27,7 +27,7 @@ for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls
     complete -c $c -s j -l jobs -x -d 'Worker threads'
 end
 
-for c in ckpt-save ckpt-verify
+for c in ckpt-save ckpt-verify ckpt-prune
     complete -c $c -l metrics-file -r -F -d 'Results for Prometheus'
 end
 
@@ -75,3 +75,18 @@ complete -c ckpt-ls -l stats -d 'Smallest, largest, mean, norm, NaN, Inf'
 complete -c ckpt-ls -l sums -d 'Checksums of the files'
 complete -c ckpt-ls -l get -x -a 'step state id attempt world_size shards files tensors raw_bytes stored_bytes ratio time meta marks detail retired' -d 'One field'
 complete -c ckpt-ls -l exists -d 'Is there a good checkpoint'
+
+complete -c ckpt-prune -l keep-last -x -d 'The newest'
+complete -c ckpt-prune -l keep-every -x -d 'Multiples of this'
+complete -c ckpt-prune -l keep-within -x -d 'Not older than this'
+complete -c ckpt-prune -l keep-hourly -x -d 'The newest of each hour'
+complete -c ckpt-prune -l keep-daily -x -d 'The newest of each day'
+complete -c ckpt-prune -l keep-weekly -x -d 'The newest of each week'
+complete -c ckpt-prune -l keep-best -x -d 'The best by metadata'
+complete -c ckpt-prune -l keep -x -d 'This one too'
+complete -c ckpt-prune -l remove -x -d 'Not this one'
+complete -c ckpt-prune -l pin -x -d 'This one until it is unpinned'
+complete -c ckpt-prune -l unpin -x -d 'End a pin'
+complete -c ckpt-prune -l drop-after -x -d 'Tensors that only the last keep'
+complete -c ckpt-prune -l verified -d 'Nothing while a newer one is unverified'
+complete -c ckpt-prune -s n -l dry-run -d 'Decide and print only'

@@ -38,9 +38,11 @@ void RunReader::open(const format::ContainerReader& container, const BlockRun& r
   stored_ = format::read_stored_range(container, range.begin, range.end - range.begin, buffer_);
 }
 
-ByteView RunReader::decode(std::uint64_t block) {
+ByteView RunReader::stored(std::uint64_t block) const {
   const format::BlockRecord& record = container_->index().blocks[block];
-  return decoder_.decode(*container_, block, stored_.subspan(record.place - begin_, record.stored_size));
+  return stored_.subspan(record.place - begin_, record.stored_size);
 }
+
+ByteView RunReader::decode(std::uint64_t block) { return decoder_.decode(*container_, block, stored(block)); }
 
 }  // namespace ckpt::ops

@@ -36,6 +36,8 @@ class RunReader {
  public:
   /// Reads the run's stored bytes. Throws Damaged, also for an I/O error: another checkpoint may do instead.
   void open(const format::ContainerReader& container, const BlockRun& run);
+  /// A block's bytes as they're stored.
+  [[nodiscard]] ByteView stored(std::uint64_t block) const;
   /// A block of the run, checked; valid until the next call. Throws Damaged.
   [[nodiscard]] ByteView decode(std::uint64_t block);
 

@@ -6,6 +6,7 @@
 #include "ops/export_output.hpp"
 #include "ops/export_selection.hpp"
 #include "ops/export_source.hpp"
+#include "store/pins.hpp"
 #include "store/store.hpp"
 
 #include <ckpt/error.hpp>
@@ -59,7 +60,9 @@ std::unique_ptr<ops::ExportOutput> open_output(const ExportOptions& options, std
 
 ExportReport export_tensors(const ExportOptions& options, Monitor& monitor) {
   check_options(options);
-  const store::Checkpoint checkpoint = store::Store::open(options.from.store).resolve(options.from.selector);
+  const store::Store store = store::Store::open(options.from.store);
+  const store::Checkpoint checkpoint = store.resolve(options.from.selector);
+  const auto pin = store::Pin::try_to_hold(store, checkpoint);
   ops::ExportSource source(checkpoint, options.jobs, monitor);
   const std::vector<ops::ExportItem> items = ops::select_tensors(checkpoint, options, source, monitor);
   const ops::ExportLayout layout = lay_out(items, options.as, checkpoint);

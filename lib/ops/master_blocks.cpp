@@ -3,7 +3,6 @@
 
 #include "codec/kernels.hpp"
 #include "format/constants.hpp"
-#include "ops/source_readers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -43,11 +42,14 @@ std::vector<Candidate> find_candidates(const format::Catalog& catalog) {
 }
 
 /// Elements of `width` bytes at the start and in the middle of an extent.
-Bytes probe_values(const SourceInput& input, const Extent& extent, std::size_t width) {
-  Bytes values(2 * probe * width);
+Bytes probe_values(const ShardBytes& bytes, const Candidate& candidate, std::size_t width) {
+  const Extent& extent = candidate.extent;
   const std::uint64_t middle = extent.size / width / 2 * width;
-  input.read(extent.offset, std::span(values).first(probe * width));
-  input.read(extent.offset + middle, std::span(values).last(probe * width));
+  os::AlignedBuffer buffer;
+  Bytes values;
+  for (const std::uint64_t offset : {extent.offset, extent.offset + middle}) {
+    append(values, bytes.read(candidate.file, offset, probe * width, buffer));
+  }
   return values;
 }
 
@@ -57,7 +59,7 @@ std::string fingerprint(DType dtype, std::uint64_t elements, ByteView rounded) {
 
 }  // namespace
 
-MasterBlocks::MasterBlocks(const std::vector<source::TreeEntry>& entries, const format::Catalog& catalog)
+MasterBlocks::MasterBlocks(const ShardBytes& bytes, const format::Catalog& catalog)
     : is_master_(catalog.block_sizes.size()) {
   const std::vector<Candidate> candidates = find_candidates(catalog);
   const auto is_master = [](const Candidate& c) { return c.extent.dtype == DType::float32; };
@@ -65,14 +67,10 @@ MasterBlocks::MasterBlocks(const std::vector<source::TreeEntry>& entries, const 
   if (masters == 0 || masters == static_cast<std::ptrdiff_t>(candidates.size())) return;
 
   const auto& round = codec::kernels().round;
-  std::map<std::size_t, SourceInput> inputs;
-  const auto input_of = [&](const Candidate& c) -> const SourceInput& {
-    return inputs.try_emplace(c.file, entries[c.file]).first->second;
-  };
   std::map<std::string, const Candidate*> by_fingerprint;
   for (const Candidate& candidate : candidates) {
     if (!is_master(candidate)) continue;
-    const Bytes values = probe_values(input_of(candidate), candidate.extent, 4);
+    const Bytes values = probe_values(bytes, candidate, 4);
     std::array<std::byte, 2 * probe * 2> rounded;
     const std::uint64_t elements = candidate.extent.size / 4;
     round.to_bfloat16(values.data(), 2 * probe, rounded.data());
@@ -82,7 +80,7 @@ MasterBlocks::MasterBlocks(const std::vector<source::TreeEntry>& entries, const 
   }
   for (const Candidate& copy : candidates) {
     if (is_master(copy)) continue;
-    const Bytes values = probe_values(input_of(copy), copy.extent, 2);
+    const Bytes values = probe_values(bytes, copy, 2);
     const auto found = by_fingerprint.find(fingerprint(copy.extent.dtype, copy.extent.size / 2, values));
     if (found == by_fingerprint.end()) continue;
     const Candidate& master = *found->second;

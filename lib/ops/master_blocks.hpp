@@ -5,7 +5,7 @@
 
 #include "codec/typed_block.hpp"
 #include "format/catalog.hpp"
-#include "source/source_tree.hpp"
+#include "ops/shard_bytes.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ struct MasterBlock {
 class MasterBlocks {
  public:
   /// Reads a few values of each tensor that may be one or the other.
-  MasterBlocks(const std::vector<source::TreeEntry>& entries, const format::Catalog& catalog);
+  MasterBlocks(const ShardBytes& bytes, const format::Catalog& catalog);
 
   [[nodiscard]] const MasterBlock* find(std::uint64_t block) const;
   /// Whether blocks of the shard may be decoded against this one.

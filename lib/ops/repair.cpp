@@ -78,7 +78,9 @@ RepairResult repair_shard(const store::Store& store, const store::Checkpoint& ch
   if (problems.empty()) problems = check_blocks(mended, {.jobs = jobs}, monitor);
   if (!problems.empty()) return {.repaired = false, .what = "more is wrong: " + problems.front().detail};
 
-  store::swap_shard(writable, now, temporary.path(), shard);
+  format::Manifest swapped = now.manifest;
+  swapped.shards.at(shard.rank) = shard;
+  store::swap_containers(writable, now, std::move(swapped), {{.rank = shard.rank, .temporary = temporary.path()}});
   std::string what;
   for (const FlippedBit& flip : mending.flips) {
     what += (what.empty() ? "" : "; ") + describe_bit(mended, flip.byte, flip.bit);

@@ -9,6 +9,7 @@
 #include "ops/open_shard.hpp"
 #include "ops/restore_plan.hpp"
 #include "os/small_file.hpp"
+#include "store/pins.hpp"
 #include "store/store.hpp"
 #include "store/verify_records.hpp"
 
@@ -222,6 +223,7 @@ RestoreReport restore_older(const RestoreOptions& options, const store::Store& s
         skipped.push_back({.step = *step, .reason = "a verify found damage"});
         continue;
       }
+      const auto pin = store::Pin::try_to_hold(store, *checkpoint);
       RestoreReport report = restore_checkpoint(options, *checkpoint, monitor);
       report.skipped = std::move(skipped);
       return report;
@@ -245,6 +247,7 @@ RestoreReport restore(const RestoreOptions& options, Monitor& monitor) {
   try {
     const store::Checkpoint checkpoint = store.resolve(options.from.selector);
     step = checkpoint.manifest.step;
+    const auto pin = store::Pin::try_to_hold(store, checkpoint);
     report = restore_checkpoint(options, checkpoint, monitor);
   } catch (const Damaged& damage) {
     if (!options.fallback) {

@@ -17,6 +17,7 @@
 #include "store/attempts.hpp"
 #include "store/leftovers.hpp"
 #include "store/pending_set.hpp"
+#include "store/pins.hpp"
 #include "store/retire.hpp"
 
 #include <ckpt/address.hpp>
@@ -200,16 +201,32 @@ void require_space(const std::string& store, const format::Catalog& catalog) {
       .with_hint("free some space; nothing was written");
 }
 
-/// The checkpoint to keep differences from; nothing if there's none to take.
-std::optional<store::Checkpoint> choose_base(const Job& job, const store::Store& store) {
+/// A checkpoint to keep differences from, which stays there as long as this does.
+struct HeldBase {
+  store::Checkpoint checkpoint;
+  store::Pin pin;
+};
+
+std::optional<HeldBase> hold(const store::Store& store, std::optional<store::Checkpoint> checkpoint) {
+  if (!checkpoint) return std::nullopt;
+  auto pin = store::Pin::take(store, *checkpoint);
+  if (!pin) return std::nullopt;
+  return HeldBase{.checkpoint = std::move(*checkpoint), .pin = std::move(*pin)};
+}
+
+/// Nothing if there's none to take.
+std::optional<HeldBase> choose_base(const Job& job, const store::Store& store) {
   const SaveOptions& options = job.options;
   if (options.encode == Encode::raw || options.base == BaseChoice::none) return std::nullopt;
   if (options.base == BaseChoice::step) {
-    return store.resolve({.kind = Selector::Kind::step, .step = options.base_step});
+    if (options.base_step == options.step) throw Error(Errc::invalid_argument, "a step can't be its own base");
+    auto base = hold(store, store.resolve({.kind = Selector::Kind::step, .step = options.base_step}));
+    if (base) return base;
+    throw Error(Errc::busy, "'" + store.address(options.base_step) + "' went away in this moment");
   }
   for (const std::uint64_t step : store.unmarked(nullptr)) {
-    // What is replaced goes away.
-    if (step != options.step) return store.find(step);
+    if (step == options.step) continue;  // what is replaced goes away
+    if (auto base = hold(store, store.find(step))) return base;
   }
   return std::nullopt;
 }
@@ -227,8 +244,8 @@ std::unique_ptr<ops::BaseBlocks> open_base(const Job& job, const store::Checkpoi
 }
 
 /// Writes the container under a temporary name, synced. Lists the bases that it may need in `catalog`.
-format::ContainerWriter::Finished write_container(const Job& job, const store::Store& store,
-                                                  const os::TemporaryFile& temporary, format::Catalog& catalog) {
+format::ContainerWriter::Finished write_container(const Job& job, const os::TemporaryFile& temporary,
+                                                  format::Catalog& catalog, const std::optional<HeldBase>& held) {
   const SaveOptions& options = job.options;
   if (options.encode == Encode::raw) {
     format::ContainerWriter writer(temporary.share(), temporary.path(), catalog, 0);
@@ -238,9 +255,12 @@ format::ContainerWriter::Finished write_container(const Job& job, const store::S
   }
   std::vector<ops::BlockPiece> pieces = ops::describe_pieces(catalog);
   std::unique_ptr<ops::BaseBlocks> base;
-  if (const auto checkpoint = choose_base(job, store)) base = open_base(job, *checkpoint, catalog, pieces);
+  if (held) base = open_base(job, held->checkpoint, catalog, pieces);
   if (base) catalog.bases = base->checkpoints();
-  ops::ShardEncoder encoder(options, job.entries, catalog, std::move(pieces), std::move(base), job.monitor);
+  const ops::SourceBytes bytes(job.entries);
+  const ops::EncodeSettings settings{
+      .effort = options.encode == Encode::best ? codec::Effort::best : codec::Effort::fast, .check = options.check};
+  ops::ShardEncoder encoder(settings, bytes, catalog, std::move(pieces), std::move(base), job.monitor);
   format::ContainerWriter writer(temporary.share(), temporary.path(), catalog,
                                  format::incompat_typed | format::incompat_bases);
   ops::OwnBlocks own(options.rank);
@@ -336,7 +356,8 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
   SaveReport report = report_of(job, catalog, 0);
   const auto write_start = Clock::now();
   const os::TemporaryFile temporary(store.scratch(), 0444);
-  const format::ContainerWriter::Finished finished = write_container(job, store, temporary, catalog);
+  const std::optional<HeldBase> base = choose_base(job, store);  // held until the commit
+  const format::ContainerWriter::Finished finished = write_container(job, temporary, catalog, base);
   report.stored_bytes = finished.size;
   report.write_seconds = seconds_since(write_start);
   if (options.read_back) read_back(job, temporary.path());

@@ -3,6 +3,7 @@
 
 #include "format/damaged.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -14,15 +15,14 @@ constexpr std::size_t least_encoded = 512;
 
 }  // namespace
 
-ShardEncoder::ShardEncoder(const SaveOptions& options, const std::vector<source::TreeEntry>& entries,
-                           const format::Catalog& catalog, std::vector<BlockPiece> pieces,
-                           std::unique_ptr<BaseBlocks> base, Monitor& monitor)
-    : options_(options),
-      entries_(entries),
+ShardEncoder::ShardEncoder(const EncodeSettings& settings, const ShardBytes& bytes, const format::Catalog& catalog,
+                           std::vector<BlockPiece> pieces, std::unique_ptr<BaseBlocks> base, Monitor& monitor)
+    : settings_(settings),
+      bytes_(bytes),
       catalog_(catalog),
       pieces_(std::move(pieces)),
       base_(std::move(base)),
-      masters_(entries, catalog),
+      masters_(bytes, catalog),
       monitor_(monitor) {}
 
 ByteView ShardEncoder::read_base(const BaseBlock& base, Tools& tools) {
@@ -42,7 +42,7 @@ std::optional<EncodedBlock> ShardEncoder::refer(ByteView raw, const Digest& hash
   if (base_ == nullptr || base_is_damaged_) return std::nullopt;
   const auto same = base_->same(hash, raw.size());
   if (!same || same->depth >= deepest) return std::nullopt;
-  if (options_.check) {
+  if (settings_.check) {
     const ByteView there = read_base(*same, tools);
     if (there.size() != raw.size() || std::memcmp(there.data(), raw.data(), raw.size()) != 0) return std::nullopt;
   }
@@ -51,15 +51,16 @@ std::optional<EncodedBlock> ShardEncoder::refer(ByteView raw, const Digest& hash
 }
 
 std::uint8_t ShardEncoder::deepest(std::uint64_t block) const {
-  return static_cast<std::uint8_t>(masters_.is_master(block) ? format::max_chain - 1 : format::max_chain);
+  std::uint8_t depth = settings_.max_depth;
+  if (!settings_.depth_limits.empty()) depth = std::min(depth, settings_.depth_limits[block]);
+  return masters_.is_master(block) ? std::min<std::uint8_t>(depth, format::max_chain - 1) : depth;
 }
 
 EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Digest& hash, Bytes& out) {
   if (raw.size() < least_encoded) return {};
   auto lease = tools_.take();
   if (*lease == nullptr) {
-    *lease = std::make_unique<Tools>(options_.encode == Encode::best ? codec::Effort::best : codec::Effort::fast,
-                                     options_.check);
+    *lease = std::make_unique<Tools>(settings_.effort, settings_.check);
   }
   Tools& tools = **lease;
   if (const auto reference = refer(raw, hash, deepest(block), tools)) return *reference;
@@ -69,11 +70,10 @@ EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Diges
   std::optional<BaseBlock> base;
   if (base_ != nullptr) base = base_->like(piece);
   if (base && base->depth < deepest(block)) input.base = read_base(*base, tools);
-  const MasterBlock* const master = masters_.find(block);
-  Digest master_hash;
+  // A derived block has the deepest chain that there may be, since its master's isn't known yet.
+  const MasterBlock* const master = deepest(block) == format::max_chain ? masters_.find(block) : nullptr;
   if (master != nullptr) {
-    const auto reader = open_source(entries_[master->file]);
-    input.master = read_source(*reader, master->offset, 2 * raw.size(), tools.master);
+    input.master = bytes_.read(master->file, master->offset, 2 * raw.size(), tools.master);
     input.rounding = master->rounding;
   }
 
@@ -84,7 +84,7 @@ EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Diges
   if (form.codec == codec::Codec::derived) {
     encoded.depth = format::max_chain;
     encoded.base = {.checkpoint = format::own_shard,
-                    .rank = options_.rank,
+                    .rank = catalog_.shard.rank,
                     .block = master->block,
                     .hash = xxh3_128(input.master.first(catalog_.block_sizes[master->block]))};
   } else if (form.has_base) {

@@ -9,10 +9,9 @@
 #include "ops/base_blocks.hpp"
 #include "ops/block_pieces.hpp"
 #include "ops/master_blocks.hpp"
-#include "ops/source_readers.hpp"
+#include "ops/shard_bytes.hpp"
 
 #include <ckpt/monitor.hpp>
-#include <ckpt/save.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -31,13 +30,19 @@ struct EncodedBlock {
   std::optional<format::BaseRef> base = {};
 };
 
+struct EncodeSettings {
+  codec::Effort effort = codec::Effort::fast;
+  bool check = true;
+  std::uint8_t max_depth = format::max_chain;
+  std::vector<std::uint8_t> depth_limits = {};  ///< for each block; empty: max_depth for all
+};
+
 /// Thread-safe: each call borrows its buffers.
 class ShardEncoder {
  public:
-  /// `catalog` and `entries` outlive this object. `base` may be null.
-  ShardEncoder(const SaveOptions& options, const std::vector<source::TreeEntry>& entries,
-               const format::Catalog& catalog, std::vector<BlockPiece> pieces, std::unique_ptr<BaseBlocks> base,
-               Monitor& monitor);
+  /// `bytes` and `catalog` outlive this object. `base` may be null.
+  ShardEncoder(const EncodeSettings& settings, const ShardBytes& bytes, const format::Catalog& catalog,
+               std::vector<BlockPiece> pieces, std::unique_ptr<BaseBlocks> base, Monitor& monitor);
 
   /// The longest chain that a block may have: one that others are derived from leaves them a link.
   [[nodiscard]] std::uint8_t deepest(std::uint64_t block) const;
@@ -55,8 +60,8 @@ class ShardEncoder {
   [[nodiscard]] std::optional<EncodedBlock> refer(ByteView raw, const Digest& hash, std::uint8_t deepest, Tools& tools);
   [[nodiscard]] ByteView read_base(const BaseBlock& base, Tools& tools);
 
-  const SaveOptions& options_;
-  const std::vector<source::TreeEntry>& entries_;
+  EncodeSettings settings_;
+  const ShardBytes& bytes_;
   const format::Catalog& catalog_;
   std::vector<BlockPiece> pieces_;
   std::unique_ptr<BaseBlocks> base_;

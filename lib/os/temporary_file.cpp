@@ -11,21 +11,30 @@
 namespace ckpt::os {
 namespace {
 
-constexpr time_t give_up_after = 7 * 24 * 3600;
-
-std::string new_name() { return std::string(temporary_prefix) + unique_name(); }
+std::string new_name(std::string_view prefix, std::string_view suffix) {
+  std::string name = std::string(prefix) + unique_name();
+  if (!suffix.empty()) name += "." + std::string(suffix);
+  return name;
+}
 
 /// unique_name() begins with the host's name.
-std::string host_of(const std::string& name) {
-  const std::string unique = name.substr(temporary_prefix.size());
+std::string host_of(const std::string& name, std::string_view prefix) {
+  const std::string unique = name.substr(prefix.size());
   return unique.substr(0, unique.find('.'));
+}
+
+std::vector<std::string> names_with(const std::string& directory, std::string_view prefix) {
+  std::vector<std::string> names = list_directory(directory).value_or(std::vector<std::string>{});
+  std::erase_if(names, [&](const std::string& name) { return !name.starts_with(prefix); });
+  return names;
 }
 
 }  // namespace
 
-TemporaryFile::TemporaryFile(const std::string& directory, unsigned mode) {
+TemporaryFile::TemporaryFile(const std::string& directory, unsigned mode, std::string_view prefix,
+                             std::string_view suffix) {
   while (true) {
-    path_ = directory + "/" + new_name();
+    path_ = directory + "/" + new_name(prefix, suffix);
     fd_ = open(path_, O_RDWR | O_CREAT | O_EXCL, mode);
     if (!try_lock(fd_, path_)) continue;
     // A cleaner may have met the file before it was locked, and taken it for a dead writer's.
@@ -43,26 +52,39 @@ Fd TemporaryFile::share() const {
   return Fd(fd);
 }
 
-void remove_dead_temporaries(const std::string& directory) {
-  std::vector<std::string> names = list_directory(directory).value_or(std::vector<std::string>{});
-  std::erase_if(names, [](const std::string& name) { return !name.starts_with(temporary_prefix); });
-  if (names.empty()) return;
-  // The file system's clock: the age of a file is only known against another file's.
+std::int64_t file_system_time(const std::string& directory) {
   const TemporaryFile probe(directory, 0600);
-  const time_t now = stat_of(probe.fd(), probe.path()).st_mtime;
-  const std::string here = host_of(new_name());
+  return stat_of(probe.fd(), probe.path()).st_mtime;
+}
+
+void remove_dead_temporaries(const std::string& directory, std::string_view prefix) {
+  const std::vector<std::string> names = names_with(directory, prefix);
+  if (names.empty()) return;
+  const std::int64_t now = file_system_time(directory);
+  const std::string here = host_of(new_name(prefix, {}), prefix);
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
     try {
       const auto fd = open_if_exists(path, O_RDONLY | O_NOFOLLOW);
       if (!fd) continue;
-      const bool dead = host_of(name) == here && try_lock(*fd, path);
-      const bool old = stat_of(*fd, path).st_mtime + give_up_after < now;
+      const bool dead = host_of(name, prefix) == here && try_lock(*fd, path);
+      const bool old = stat_of(*fd, path).st_mtime + dead_after < now;
       if (dead || old) ::unlink(path.c_str());
     } catch (const Error&) {
       continue;  // another user's file: for that user's next save
     }
   }
+}
+
+std::set<std::string> unlocked_temporaries(const std::string& directory, std::string_view prefix) {
+  std::set<std::string> unlocked;
+  const std::string here = host_of(new_name(prefix, {}), prefix);
+  for (const std::string& name : names_with(directory, prefix)) {
+    const std::string path = directory + "/" + name;
+    const auto fd = host_of(name, prefix) == here ? open_if_exists(path, O_RDONLY | O_NOFOLLOW) : std::nullopt;
+    if (fd && try_lock(*fd, path)) unlocked.insert(name);
+  }
+  return unlocked;
 }
 
 }  // namespace ckpt::os

@@ -4,16 +4,22 @@
 
 #include "os/fd.hpp"
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 
 namespace ckpt::os {
 
-/// A new, empty, locked file under a name that no one else uses. The destructor removes the name; the lock goes with
-/// the last descriptor.
+/// Names that TemporaryFile gives begin so, unless another prefix is asked for.
+inline constexpr std::string_view temporary_prefix = "tmp.";
+
+/// A new, empty, locked file under a name that no one else uses: prefix, host, process, number, and after a dot the
+/// suffix if there is one. The destructor removes the name; the lock goes with the last descriptor.
 class TemporaryFile {
  public:
-  TemporaryFile(const std::string& directory, unsigned mode);
+  TemporaryFile(const std::string& directory, unsigned mode, std::string_view prefix = temporary_prefix,
+                std::string_view suffix = {});
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile();
@@ -30,11 +36,17 @@ class TemporaryFile {
   Fd fd_;
 };
 
-/// Names that TemporaryFile gives begin so.
-inline constexpr std::string_view temporary_prefix = "tmp.";
-
 /// Removes the temporary files in a directory whose writers are dead: at once where their lock is gone and they ran on
 /// this host, after seven days by the file system's own clock otherwise.
-void remove_dead_temporaries(const std::string& directory);
+void remove_dead_temporaries(const std::string& directory, std::string_view prefix = temporary_prefix);
+
+/// The names of those whose lock is gone and that ran on this host. Changes nothing.
+[[nodiscard]] std::set<std::string> unlocked_temporaries(const std::string& directory, std::string_view prefix);
+
+/// What the file system that holds `directory`, which can be written to, takes for now, in seconds since the epoch.
+[[nodiscard]] std::int64_t file_system_time(const std::string& directory);
+
+/// After so many seconds what can't be known to be in use is taken for a dead writer's.
+inline constexpr std::int64_t dead_after = 7 * 24 * 3600;
 
 }  // namespace ckpt::os

@@ -4,6 +4,8 @@
 #include "os/fd.hpp"
 #include "os/small_file.hpp"
 #include "os/temporary_file.hpp"
+#include "store/pins.hpp"
+#include "store/removal.hpp"
 #include "store/swap.hpp"
 
 #include <unistd.h>
@@ -15,7 +17,9 @@ void clean_leftovers(const Store& store) {
   os::remove_dead_temporaries(store.path());
   os::remove_dead_temporaries(store.scratch());
   os::remove_dead_temporaries(store.records());
+  remove_dead_pins(store);
   clean_dead_swaps(store);
+  settle_dead_trash(store);
   for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
     // Fails where a shard is in it, which is as it should be.
     if (parse_set_name(name)) ::rmdir((store.pending() + "/" + name).c_str());

@@ -6,6 +6,7 @@
 #include "os/fd.hpp"
 #include "os/small_file.hpp"
 #include "store/attempts.hpp"
+#include "store/bases.hpp"
 #include "store/swap.hpp"
 
 #include <fcntl.h>
@@ -80,7 +81,18 @@ std::optional<Published> compare_with_committed(const Store& store, const Publis
   return Published::committed;
 }
 
-format::Manifest describe(const SetContent& set, const std::string& directory, const CommitRequest& request) {
+/// What is committed can be restored: so what it's stored against must be there.
+void require_bases(const Store& store, const SetKey& key, const format::Manifest& manifest) {
+  for (const format::BaseCheckpoint& base : manifest.bases) {
+    if (find_base(store.path(), base)) continue;
+    throw format::Damaged(DamageKind::missing, 0, 0,
+                          "'" + store.address(key.step) + "' can't be committed: it's stored against step " +
+                              std::to_string(base.step) + ", which is gone");
+  }
+}
+
+format::Manifest describe(const Store& store, const SetContent& set, const std::string& directory,
+                          const CommitRequest& request) {
   format::Manifest manifest{.id = {},
                             .step = set.key.step,
                             .attempt = set.key.attempt,
@@ -118,6 +130,7 @@ format::Manifest describe(const SetContent& set, const std::string& directory, c
     }
   }
   manifest.id = format::checkpoint_id(roots);
+  require_bases(store, set.key, manifest);
   return manifest;
 }
 
@@ -230,7 +243,7 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
     require_not_superseded(store, request.set.attempt);
     try {
       if (committed) {
-        const format::Manifest manifest = describe(set, directory, request);
+        const format::Manifest manifest = describe(store, set, directory, request);
         const bool replaces = os::exists(replace_marker(store, request.set));
         if (replaces || committed->manifest.id != manifest.id) {
           if (!replaces) {
@@ -246,7 +259,7 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
       // sees that in what is committed.
       const std::string manifest_path = directory + "/" + manifest_file;
       if (!os::exists(manifest_path)) {
-        const format::Manifest manifest = describe(set, directory, request);
+        const format::Manifest manifest = describe(store, set, directory, request);
         os::publish_small_file(manifest_path, format::encode_manifest(manifest), os::Publish::first_wins,
                                store.scratch());
       }

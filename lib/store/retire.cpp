@@ -24,6 +24,11 @@ bool move(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+bool retire_directory(const Store& store, const std::string& directory, std::uint64_t step, const std::string& suffix) {
+  os::make_directory(store.retired());
+  return move(directory, store.retired() + "/" + step_name(step) + "-" + suffix);
+}
+
 std::size_t retire_newer(const Store& store, std::uint64_t step, std::uint64_t attempt) {
   std::size_t moved = 0;
   const auto retire = [&](const std::string& from, const std::string& name) {
@@ -32,7 +37,8 @@ std::size_t retire_newer(const Store& store, std::uint64_t step, std::uint64_t a
   };
   for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
     const auto set = parse_set_name(name);
-    if (set && set->step > step && set->attempt < attempt) retire(store.pending() + "/" + name, "set-" + name);
+    if (set && set->step > step && set->attempt < attempt)
+      retire(store.pending() + "/" + name, std::string(retired_set_prefix) + name);
   }
   for (const std::uint64_t newer : store.steps()) {
     if (newer <= step) continue;
@@ -44,7 +50,7 @@ std::size_t retire_newer(const Store& store, std::uint64_t step, std::uint64_t a
       suffix = to_hex(checkpoint->manifest.id).substr(0, 8);
     } catch (const format::Damaged&) {
     }
-    retire(store.step_directory(newer), step_name(newer) + "-" + suffix);
+    if (retire_directory(store, store.step_directory(newer), newer, suffix)) ++moved;
   }
   if (moved > 0) {
     os::sync_directory(store.retired());

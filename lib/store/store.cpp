@@ -76,6 +76,7 @@ Store Store::open_for_writing(const std::string& path, bool create) {
   Store store(path);
   os::make_directory(store.pending());
   os::make_directory(store.scratch());
+  os::make_directory(store.pins());
   return store;
 }
 

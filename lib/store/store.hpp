@@ -30,8 +30,8 @@ class Store {
  public:
   /// Errc::not_found if there's no such directory or it's no store; damaged, unsupported.
   [[nodiscard]] static Store open(const std::string& path);
-  /// Also makes what is missing of .pending/. With `create` the store too; a directory that holds other things is
-  /// refused with Errc::exists.
+  /// Also makes what is missing of .pending/ and .pins/. With `create` the store too; a directory that holds other
+  /// things is refused with Errc::exists.
   [[nodiscard]] static Store open_for_writing(const std::string& path, bool create);
 
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -41,6 +41,7 @@ class Store {
   [[nodiscard]] std::string scratch() const { return sub(".pending/tmp"); }
   [[nodiscard]] std::string retired() const { return sub(".retired"); }
   [[nodiscard]] std::string trash() const { return sub(".trash"); }
+  [[nodiscard]] std::string pins() const { return sub(".pins"); }
   [[nodiscard]] std::string records() const { return sub(".verify"); }
   [[nodiscard]] std::string address(std::uint64_t step) const { return address_of(path_, step); }
 

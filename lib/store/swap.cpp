@@ -4,6 +4,9 @@
 #include "os/fd.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
+#include "store/bases.hpp"
+#include "store/dependencies.hpp"
+#include "store/pins.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -52,6 +55,31 @@ void require_writable(const Checkpoint& checkpoint) {
   }
 }
 
+/// Other checkpoints, sets in the making or processes depend on it.
+bool is_needed(const Store& store, const Checkpoint& checkpoint) {
+  const Digest& id = checkpoint.manifest.id;
+  return pinned_by(read_pins(store), checkpoint.manifest, false).in_use || bases_of_sets(store).contains(id) ||
+         !dependents_of(store, id).empty();
+}
+
+/// Retires a copy that shares the containers, so that what is stored against them can still be read. Its manifest comes
+/// last: without one it's nothing, and a second try finishes it.
+void keep_as_retired(const Store& store, const Checkpoint& old) {
+  os::make_directory(store.retired());
+  const std::string copy =
+      store.retired() + "/" + step_name(old.manifest.step) + "-" + to_hex(old.manifest.id).substr(0, 8);
+  os::make_directory(copy);
+  const auto link = [&](const std::string& name) {
+    if (::link((old.directory + "/" + name).c_str(), (copy + "/" + name).c_str()) == 0 || errno == EEXIST) return;
+    os::throw_errno(errno, "cannot link '" + copy + "/" + name + "'");
+  };
+  for (const format::ManifestShard& shard : old.manifest.shards) link(shard.file);
+  os::sync_directory(copy);
+  link(manifest_file);
+  os::sync_directory(copy);
+  os::sync_directory(store.retired());
+}
+
 }  // namespace
 
 std::string lock_path(const Store& store) { return store.pending() + "/lock"; }
@@ -78,6 +106,7 @@ Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const s
                               const format::Manifest& manifest) {
   require_writable(old);
   const os::FileLock lock(lock_path(store), swap_patience);
+  if (is_needed(store, old)) keep_as_retired(store, old);
   set_marker(store, old.manifest.step);
   Checkpoint now{.directory = old.directory, .manifest = manifest, .retired = false};
   for (format::ManifestShard& shard : now.manifest.shards) {
@@ -89,17 +118,17 @@ Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const s
   return now;
 }
 
-format::ManifestShard swap_shard(const Store& store, const Checkpoint& checkpoint, const std::string& temporary,
-                                 format::ManifestShard shard) {
+void swap_containers(const Store& store, const Checkpoint& checkpoint, format::Manifest manifest,
+                     const std::vector<NewContainer>& containers) {
   require_writable(checkpoint);
   set_marker(store, checkpoint.manifest.step);
-  shard.file = link_as_next_version(checkpoint, temporary, shard.rank, checkpoint.manifest.world_size);
+  for (const NewContainer& container : containers) {
+    manifest.shards.at(container.rank).file =
+        link_as_next_version(checkpoint, container.temporary, container.rank, manifest.world_size);
+  }
   os::sync_directory(checkpoint.directory);
-  format::Manifest manifest = checkpoint.manifest;
-  manifest.shards.at(shard.rank) = shard;
   swap_manifest(store, checkpoint, manifest);
   if (remove_unnamed(checkpoint)) clear_marker(store, checkpoint.manifest.step);
-  return shard;
 }
 
 void clean_dead_swaps(const Store& store) {

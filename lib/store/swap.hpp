@@ -6,8 +6,9 @@
 #include "store/store.hpp"
 
 #include <chrono>
-#include <map>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ckpt::store {
 
@@ -17,14 +18,20 @@ inline constexpr std::chrono::seconds swap_patience{60};
 /// The store's lock for all that removes or re-encodes. Writers never take it.
 [[nodiscard]] std::string lock_path(const Store& store);
 
-/// Gives a committed checkpoint the shards in `set_directory`, which `manifest` describes.
+/// Gives a committed checkpoint the shards in `set_directory`, which `manifest` describes. If others depend on what it
+/// held, that is retired.
 [[nodiscard]] Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,
                                             const format::Manifest& manifest);
 
-/// Gives one shard of a checkpoint a new container: `temporary` is a synced file in Store::scratch(), `shard` its
-/// record without a name. The caller holds the lock. Returns the new record.
-format::ManifestShard swap_shard(const Store& store, const Checkpoint& checkpoint, const std::string& temporary,
-                                 format::ManifestShard shard);
+/// A container that takes the place of a rank's: a synced file in Store::scratch().
+struct NewContainer {
+  std::uint32_t rank = 0;
+  std::string temporary;
+};
+/// Gives a checkpoint new containers, all at the same moment, and `manifest`, which describes them but for their names.
+/// The caller holds the lock.
+void swap_containers(const Store& store, const Checkpoint& checkpoint, format::Manifest manifest,
+                     const std::vector<NewContainer>& containers);
 
 /// Replaces the manifest alone. The caller holds the lock.
 void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest);

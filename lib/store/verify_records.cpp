@@ -69,6 +69,14 @@ bool write_record(const Store& store, const VerifyRecord& record) {
   return true;
 }
 
+void remove_records(const Store& store, std::uint64_t step, const Digest& id) {
+  const std::string base = store.records() + "/" + base_name(step, id);
+  for (const std::string_view suffix : {good_suffix, damaged_suffix}) {
+    const std::string path = base + std::string(suffix);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) os::throw_errno(errno, "cannot remove '" + path + "'");
+  }
+}
+
 Verdicts read_verdicts(const Store& store) {
   Verdicts verdicts;
   for (const std::string& name : os::list_directory(store.records()).value_or(std::vector<std::string>{})) {

@@ -30,6 +30,9 @@ struct VerifyRecord {
 /// then false is the answer.
 bool write_record(const Store& store, const VerifyRecord& record);
 
+/// Removes what is recorded of one content.
+void remove_records(const Store& store, std::uint64_t step, const Digest& id);
+
 /// Verdicts of a store's records, by step and the id's first eight hex digits.
 using Verdicts = std::map<std::pair<std::uint64_t, std::string>, Verdict>;
 [[nodiscard]] Verdicts read_verdicts(const Store& store);

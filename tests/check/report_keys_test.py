@@ -114,4 +114,11 @@ def test_verify_of_a_damaged_store():
         check(len(line.split("\t")) == len(documented()["damage"]), f"columns: {line!r}")
 
 
+def test_prune_with_and_without_doing_it():
+    for step in (1, 2, 3):
+        run("ckpt-save", state(), f"s@{step}")
+    agree("ckpt-prune", "-n", "--keep-last=2", "s")
+    agree("ckpt-prune", "--keep-last=2", "s")
+
+
 main()

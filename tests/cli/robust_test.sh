@@ -60,7 +60,7 @@ test_a_disk_that_fills_up_during_the_save() {
 }
 
 test_a_disk_without_inodes() {
-  tmpfs size=64m,nr_inodes=12
+  tmpfs size=64m,nr_inodes=13
   step_file 1 state.pt
   local code=0 n
   for n in 1 2 3 4 5; do

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# kill -9 loops: saves are killed at random moments while a verify runs beside them. Only a lost or wrong byte, a store
-# that can't be read, or a next save that fails counts. CKPT_KILL_ROUNDS: how many kills a test does.
+# kill -9 loops: saves and prunes are killed at random moments while a verify runs beside them. Only a lost or wrong
+# byte, a store that can't be read, or a next save that fails counts. CKPT_KILL_ROUNDS: how many kills a test does.
+import fcntl
+import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -179,6 +182,93 @@ def test_repairs_are_killed():
         process.wait()
         run("ckpt-verify", "--repair", "st")
         check(restored("st@1") == wanted[0], f"another content after a repair (seed {SEED})")
+
+
+def committed():
+    return sorted(int(name) for name in os.listdir("st") if name.isdigit())
+
+
+def test_prunes_are_killed_beside_saves_that_may_be_killed_too():
+    rng, wanted = random.Random(SEED), inputs(2)
+    limit = how_long("ckpt-save", "in1", "st@1") * 1.5
+    run("ckpt-prune", "--pin=1", "st", stdout=False, stderr=False)
+    newest = 1
+    with Beside():
+        for step in range(2, ROUNDS + 2):
+            save = ("ckpt-save", f"in{step % 2}", f"st@{step}")
+            prune = ("ckpt-prune", "--keep-last=2", "--keep-every=7", "st")
+            # In both orders, and one of the two dies.
+            said = kill_at_random(rng, limit, *([save, prune] if step % 3 else [prune, save]))
+            if said[0 if step % 3 else 1]:
+                newest = step
+            steps = committed()
+            check(1 in steps and newest in steps, f"{steps} lacks 1 or {newest} (seed {SEED})")
+            older = rng.choice(steps)
+            if step % 4 == 0:
+                check(restored(f"st@{newest}") == wanted[newest % 2], f"step {newest} has other content (seed {SEED})")
+                check(restored("st@1") == wanted[1], f"step 1 has other content (seed {SEED})")
+            if step % 5 == 0:
+                check(restored(f"st@{older}") == wanted[older % 2], f"step {older} has other content (seed {SEED})")
+    run("ckpt-save", "in1", "st@9999", stderr=False)
+    there = committed()
+    run("ckpt-prune", "--keep-last=2", "--keep-every=7", "st", stdout=False, stderr=False)
+    no_temporaries()
+    left = set(committed())
+    check(left == {1} | set(there[-2:]) | {n for n in there if n % 7 == 0}, f"{left} of {there} (seed {SEED})")
+    run("ckpt-verify", "--deep", "st", stdout=False, stderr=False)
+
+
+class Use:
+    """Does as a process that will depend on a checkpoint: pins it, then looks whether it's still there."""
+
+    def __init__(self, step):
+        with open(f"st/{step:010}/manifest.json", encoding="utf-8") as f:
+            self.id = json.load(f)["id"]
+        os.makedirs("st/.pins", exist_ok=True)
+        host = socket.gethostname().replace("/", "_").replace(".", "_")
+        self.path = f"st/.pins/use.{host}.{os.getpid()}.{step}.{step:010}-{self.id}"
+        while True:
+            self.file = open(self.path, "w")
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+            # A cleaner may have met the file before it was locked, and taken it for a dead one's.
+            if os.fstat(self.file.fileno()).st_nlink > 0:
+                break
+        self.holds = os.path.exists(f"st/{step:010}/manifest.json")
+
+    def end(self):
+        os.unlink(self.path)
+        self.file.close()
+
+
+def test_what_is_in_use_survives_prunes_that_are_killed():
+    rng, wanted = random.Random(SEED), inputs(2)
+    run("ckpt-save", "in0", "st@0", stderr=False)
+    limit = how_long("ckpt-prune", "--keep-last=1", "st") * 2
+    held = 0
+    for turn in range(ROUNDS):
+        for step in range(turn * 3 + 1, turn * 3 + 4):
+            run("ckpt-save", f"in{step % 2}", f"st@{step}", stderr=False)
+        step = turn * 3 + rng.randrange(1, 3)
+        process = subprocess.Popen(["ckpt-prune", "--keep-last=1", "st"], stderr=subprocess.PIPE)
+        time.sleep(rng.uniform(0, limit) * rng.randrange(2))
+        try:
+            use = Use(step)
+        except FileNotFoundError:
+            use = None  # gone before it could be pinned
+        time.sleep(rng.uniform(0, limit))
+        process.kill()
+        process.communicate()
+        if use is not None:
+            held += use.holds
+            run("ckpt-prune", "--keep-last=1", "st", stdout=False, stderr=False)
+            check(not use.holds or step in committed(), f"step {step} was removed while in use (seed {SEED})")
+            check(not use.holds or restored(f"st@{step}") == wanted[step % 2], f"step {step} differs (seed {SEED})")
+            use.end()
+        check(restored("st") == wanted[(turn * 3 + 3) % 2], f"the latest has other content (seed {SEED})")
+    check(held > 0 or ROUNDS < 20, "nothing was ever held")
+    run("ckpt-prune", "--keep-last=1", "st", stdout=False, stderr=False)
+    check(len(committed()) == 1, lambda: f"{committed()} are left")
+    no_temporaries()
 
 
 if __name__ == "__main__":

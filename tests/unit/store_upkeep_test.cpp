@@ -79,7 +79,7 @@ TEST_SUITE("store opening") {
     }
     for (std::thread& thread : threads) thread.join();
     CHECK(failed == 0);
-    CHECK(names_in(scratch / "a/b/store") == Names{".pending", "ckpt-store.json"});
+    CHECK(names_in(scratch / "a/b/store") == Names{".pending", ".pins", "ckpt-store.json"});
   }
 
   TEST_CASE("a store whose description is damaged is refused") {
