@@ -9,12 +9,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <span>
 
 namespace ckpt::ops {
 namespace {
 
-constexpr std::size_t lanes = 4;
+constexpr std::size_t lanes = 8;
 
 /// Sums of a run outside these have lost something: they're made again, wider.
 constexpr double least_sum = 1e-290;
@@ -67,14 +66,18 @@ bool is_close(double a, double b, const Tolerance& tolerance) {
   return std::abs(b - a) <= tolerance.absolute + tolerance.relative * std::abs(a) && std::isfinite(a);
 }
 
-/// By value; an element has changed if one of its numbers has.
-std::uint64_t mark_values(const Widened& a, const Widened& b, std::size_t count, unsigned per_element,
+/// By value; an element has changed if one of its numbers has. What is close is made equal.
+std::uint64_t mark_values(const Widened& a, Widened& b, std::size_t count, unsigned per_element,
                           const Tolerance& tolerance, Flags& flags) {
   std::uint64_t different = 0;
   for (std::size_t i = 0; i < count; ++i) {
     bool differs = false;
-    for (unsigned p = 0; p < per_element; ++p) {
-      differs = differs || !is_close(a[i * per_element + p], b[i * per_element + p], tolerance);
+    for (std::size_t n = i * per_element; n < (i + 1) * per_element; ++n) {
+      if (is_close(a[n], b[n], tolerance)) {
+        b[n] = a[n];
+      } else {
+        differs = true;
+      }
     }
     flags[i] = differs ? 1 : 0;
     different += differs ? 1U : 0U;
@@ -94,62 +97,85 @@ bool is_exact(const std::array<double, lanes>& squares) {
   return true;
 }
 
-/// The numbers of a run. `moved`: the difference counts; `counted`: the values count.
-void add_run(std::span<const double> a, std::span<const double> b, const std::uint8_t* changed, unsigned per_element,
-             bool whole, DiffNumbers& to) {
-  Sums sums;
-  std::size_t odd = 0;  // not finite on a side
-  const auto take = [&](std::size_t lane, std::size_t i) {
-    const bool moved = changed[i / per_element] != 0;
-    const bool finite = a[i] - a[i] == 0 && b[i] - b[i] == 0;
-    odd += finite ? 0U : 1U;
-    const double x = finite && (moved || whole) ? a[i] : 0;
-    const double y = finite && (moved || whole) ? b[i] : 0;
-    const double difference = moved ? y - x : 0;
-    const double size = std::abs(difference);
-    sums.abs[lane] += size;
-    sums.squares[lane] += difference * difference;
-    sums.squares_a[lane] += x * x;
-    sums.squares_b[lane] += y * y;
-    sums.products[lane] += x * y;
-    sums.most[lane] = size > sums.most[lane] ? size : sums.most[lane];
-  };
-  std::size_t i = 0;
-  for (; i + lanes <= a.size(); i += lanes) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, i + lane);
-  }
-  for (; i < a.size(); ++i) take(0, i);
+double total(const std::array<double, lanes>& each) {
+  double sum = 0;
+  for (const double value : each) sum += value;
+  return sum;
+}
 
+/// Pairs that don't count become zeros: those with a value that isn't finite, and equal ones unless all count. Gives
+/// whether there were any of the former.
+bool keep_counted(Widened& a, Widened& b, bool whole) {
+  std::uint64_t odd = 0;
+  const double all = whole ? 1 : 0;
+  for (std::size_t i = 0; i < widened_run; ++i) {
+    const double x = a[i];
+    const double y = b[i];
+    // A difference of a number from itself is 0, but for NaN and infinities.
+    const double finite = (x - x) + (y - y) == 0 ? 1.0 : 0.0;
+    const double counts = x != y ? 1.0 : all;
+    a[i] = finite * counts != 0 ? x : 0;
+    b[i] = finite * counts != 0 ? y : 0;
+    odd += finite == 0 ? 1U : 0U;
+  }
+  return odd > 0;
+}
+
+void add_up(const Widened& a, const Widened& b, Sums& sums) {
+  // Lanes of their own, since the compiler may not reorder a sum of doubles.
+  for (std::size_t i = 0; i < widened_run; i += lanes) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const double x = a[i + lane];
+      const double y = b[i + lane];
+      const double difference = y - x;
+      const double size = std::abs(difference);
+      sums.abs[lane] += size;
+      sums.squares[lane] += difference * difference;
+      sums.squares_a[lane] += x * x;
+      sums.squares_b[lane] += y * y;
+      sums.products[lane] += x * y;
+      sums.most[lane] = size > sums.most[lane] ? size : sums.most[lane];
+    }
+  }
+}
+
+/// The same where squares in double vanish or overflow.
+void add_up_widely(const Widened& a, const Widened& b, DiffNumbers& to) {
+  for (std::size_t i = 0; i < widened_run; ++i) {
+    const long double x = a[i];
+    const long double y = b[i];
+    to.sum_squares += (y - x) * (y - x);
+    to.squares_a += x * x;
+    to.squares_b += y * y;
+    to.products += x * y;
+  }
+}
+
+void count_odd(const Widened& a, const Widened& b, std::size_t count, const Flags& changed, unsigned per_element,
+               bool whole, DiffNumbers& to) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!whole && changed[i / per_element] == 0) continue;
+    to.nan_a += std::isnan(a[i]) ? 1U : 0U;
+    to.nan_b += std::isnan(b[i]) ? 1U : 0U;
+    to.inf_a += std::isinf(a[i]) ? 1U : 0U;
+    to.inf_b += std::isinf(b[i]) ? 1U : 0U;
+  }
+}
+
+/// The numbers of a run; zeros fill it up.
+void add_run(const Widened& a, const Widened& b, DiffNumbers& to) {
+  Sums sums;
+  add_up(a, b, sums);
   to.max_abs = std::max(to.max_abs, *std::max_element(sums.most.begin(), sums.most.end()));
-  const auto total = [](const std::array<double, lanes>& each) { return (each[0] + each[1]) + (each[2] + each[3]); };
   to.sum_abs += total(sums.abs);
   // A difference that isn't zero has a square that is if it's small enough.
   const bool vanished = total(sums.abs) > 0 && total(sums.squares) == 0;
-  if (!vanished && is_exact(sums.squares) && is_exact(sums.squares_a) && is_exact(sums.squares_b)) {
-    to.sum_squares += total(sums.squares);
-    to.squares_a += total(sums.squares_a);
-    to.squares_b += total(sums.squares_b);
-    to.products += total(sums.products);
-  } else {
-    for (std::size_t n = 0; n < a.size(); ++n) {
-      const bool moved = changed[n / per_element] != 0;
-      if (!(moved || whole) || !std::isfinite(a[n]) || !std::isfinite(b[n])) continue;
-      const long double x = a[n];
-      const long double y = b[n];
-      if (moved) to.sum_squares += (y - x) * (y - x);
-      to.squares_a += x * x;
-      to.squares_b += y * y;
-      to.products += x * y;
-    }
-  }
-  if (odd == 0) return;
-  for (std::size_t n = 0; n < a.size(); ++n) {
-    if (!whole && changed[n / per_element] == 0) continue;
-    to.nan_a += std::isnan(a[n]) ? 1U : 0U;
-    to.nan_b += std::isnan(b[n]) ? 1U : 0U;
-    to.inf_a += std::isinf(a[n]) ? 1U : 0U;
-    to.inf_b += std::isinf(b[n]) ? 1U : 0U;
-  }
+  const bool exact = is_exact(sums.squares) && is_exact(sums.squares_a) && is_exact(sums.squares_b);
+  if (vanished || !exact) return add_up_widely(a, b, to);
+  to.sum_squares += total(sums.squares);
+  to.squares_a += total(sums.squares_a);
+  to.squares_b += total(sums.squares_b);
+  to.products += total(sums.products);
 }
 
 /// The bytes of a run are the same on both sides.
@@ -186,12 +212,19 @@ void add_pairs(const DiffRule& rule, DType type_a, ByteView a, DType type_b, Byt
     const std::size_t numbers = length * per_element;
     widen(type_a, a, first * per_element, numbers, x);
     widen(type_b, b, first * per_element, numbers, y);
+    std::fill(x.begin() + static_cast<std::ptrdiff_t>(numbers), x.end(), 0.0);
+    std::fill(y.begin() + static_cast<std::ptrdiff_t>(numbers), y.end(), 0.0);
     if (rule.tolerance || type_a != type_b) {
       to.changed += mark_values(x, y, length, per_element, rule.tolerance.value_or(Tolerance{}), changed);
     } else {
       to.changed += mark_bits(type_a, a, b, first, length, changed);
     }
-    add_run(std::span(x).first(numbers), std::span(y).first(numbers), changed.data(), per_element, rule.whole, to);
+    Widened counted_x = x;
+    Widened counted_y = y;
+    if (keep_counted(counted_x, counted_y, rule.whole)) {
+      count_odd(x, y, numbers, changed, per_element, rule.whole, to);
+    }
+    add_run(counted_x, counted_y, to);
   }
 }
 

@@ -182,14 +182,17 @@ bool is_store(const std::string& path) { return os::exists(path + "/" + store::d
 
 class SideInput final : public source::Input {
  public:
-  SideInput(const DiffSide& side, std::size_t file) : bytes_(side.open(file, 2)) {}
+  SideInput(const DiffSide& side, std::size_t file) : path_(side.files()[file].path), bytes_(side.open(file, 2)) {}
   [[nodiscard]] std::uint64_t size() const override { return bytes_->size(); }
   void read(std::uint64_t offset, std::span<std::byte> into) const override {
+    // A store can call a file what it isn't, and a parser then believe what its kind promises.
+    if (!lies_within(offset, into.size(), size())) throw Error(Errc::malformed, "'" + path_ + "' ends early");
     const std::lock_guard lock(mutex_);
     bytes_->read(offset, into);
   }
 
  private:
+  std::string path_;
   mutable std::mutex mutex_;
   std::unique_ptr<RandomBytes> bytes_;
 };

@@ -60,7 +60,7 @@ class ValueWalk {
 
  private:
   static constexpr std::uint32_t top = 0xffffffffU;
-  static constexpr std::size_t most_steps = std::size_t{4} << 20U;
+  static constexpr std::size_t most_steps = std::size_t{2} << 20U;
   /// Sequences of scalars that are longer, with more differences than these, are one difference.
   static constexpr std::size_t long_sequence = 16;
   static constexpr std::size_t listed_items = 4;
