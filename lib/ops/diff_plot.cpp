@@ -24,7 +24,8 @@ using ops::PlotNode;
 using ops::relative_change;
 
 constexpr double margin = 16;
-constexpr double header = 104;  ///< above the tree
+constexpr double header = 104;       ///< above the tree
+constexpr double least_width = 440;  ///< of the tree
 constexpr double least_row = 3;
 constexpr double text_row = 9;  ///< rows from here on have text in them
 /// Rows are shrunk to this height in all while they stay above least_row.
@@ -90,7 +91,8 @@ Scale scale_of(const PlotNode& root) {
 }
 
 double own_height(const PlotNode& leaf) {
-  return std::max(15.0, 4 * std::log10(static_cast<double>(leaf.elements) + 1));
+  const double least = leaf.tensors > 1 ? 28 : 15;
+  return std::max(least, 4 * std::log10(static_cast<double>(leaf.elements) + 1));
 }
 
 double height_of(const PlotNode& node) {
@@ -118,6 +120,10 @@ class Picture {
     const double least = least_row * static_cast<double>(leaves_of(root));
     row_scale_ = natural <= page ? 1 : std::max(page, std::min(least * 2, natural)) / natural;
     measure(root, 0);
+    // The legend needs its room.
+    double natural_width = 0;
+    for (const double width : widths_) natural_width += width;
+    widths_.back() += std::max(0.0, least_width - natural_width);
     double x = margin;
     for (const double width : widths_) {
       columns_.push_back(x);
@@ -167,7 +173,12 @@ class Picture {
     for (const PlotNode& child : node.children) measure(child, depth + 1);
   }
 
-  static std::string label(const PlotNode& node) { return node.name.empty() ? "all" : node.key; }
+  static std::string label(const PlotNode& node) {
+    if (node.name.empty()) return "all";
+    // One that stands for what it holds.
+    const bool closed = node.is_leaf() && node.tensors > 1 && !node.key.ends_with(" more)");
+    return closed ? fmt::format("{} ({} tensors)", node.key, node.tensors) : node.key;
+  }
 
   Mark mark_of(const PlotNode& node) {
     Mark mark;
@@ -196,7 +207,7 @@ class Picture {
   static std::string changed_share(const DiffNumbers& numbers) {
     if (numbers.changed == numbers.elements) return "all";
     const double percent = 100 * static_cast<double>(numbers.changed) / static_cast<double>(numbers.elements);
-    return percent < 99.95 ? fmt::format("{:.2g} %", percent) : "99.9 %";
+    return percent < 99.95 ? fmt::format("{:.3g} %", percent) : "99.9 %";
   }
 
   /// Relative and largest change, and the share of the elements.

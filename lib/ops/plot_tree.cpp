@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <unordered_map>
@@ -14,9 +15,11 @@ namespace ckpt::ops {
 namespace {
 
 constexpr std::size_t most_depth = 10;
-constexpr std::size_t most_leaves = 2000;
-/// Of one module's tensors and modules these many are drawn by themselves.
-constexpr std::size_t most_children = 400;
+/// More rows than these are too low to be seen on a page.
+constexpr std::size_t most_leaves = 600;
+/// Of more tensors and modules in one module only some are drawn by themselves.
+constexpr std::size_t many_children = 128;
+constexpr std::size_t kept_children = 60;
 
 struct Builder {
   PlotNode node;
@@ -25,7 +28,7 @@ struct Builder {
 
 class TreeBuilder {
  public:
-  TreeBuilder(std::size_t depth, bool whole) : depth_(depth), whole_(whole) { builders_.emplace_back(); }
+  explicit TreeBuilder(bool whole) : whole_(whole) { builders_.emplace_back(); }
 
   void add(const TensorDiff& tensor) {
     std::size_t at = 0;
@@ -33,9 +36,8 @@ class TreeBuilder {
     std::size_t begin = 0;
     const std::string_view name = tensor.name;
     for (std::size_t level = 1; begin <= name.size(); ++level) {
-      const bool last = level == depth_;
+      const bool last = level == most_depth;
       const std::size_t end = last ? name.size() : std::min(name.find('.', begin + 1), name.size());
-      if (last && cut_) return;
       at = child(at, name.substr(0, end), name.substr(begin, end - begin));
       count(tensor, builders_[at].node);
       begin = end + 1;
@@ -44,14 +46,6 @@ class TreeBuilder {
     leaf.about = fmt::format("{} [{}]", tensor.b ? tensor.dtype_b : tensor.dtype_a,
                              fmt::join(tensor.b ? tensor.shape_b : tensor.shape_a, ", "));
     leaf.odd = tensor.change != Change::same && tensor.a && tensor.b && !(tensor.numbers && tensor.has_values);
-  }
-
-  /// What lies deeper than the depth isn't drawn, and its module stands for it.
-  void cut() { cut_ = true; }
-
-  [[nodiscard]] std::size_t leaves() const {
-    return static_cast<std::size_t>(
-        std::count_if(builders_.begin(), builders_.end(), [](const Builder& b) { return b.children.empty(); }));
   }
 
   PlotNode take(std::size_t at = 0) {
@@ -86,9 +80,7 @@ class TreeBuilder {
     return index;
   }
 
-  std::size_t depth_;
   bool whole_;
-  bool cut_ = false;
   std::vector<Builder> builders_;
   std::unordered_map<std::string, std::size_t> by_name_;
 };
@@ -102,24 +94,30 @@ void join_single_children(PlotNode& node) {
   for (PlotNode& child : node.children) join_single_children(child);
 }
 
+/// Large where the picture should show more.
+double interest_of(const PlotNode& node) {
+  if (node.added + node.removed > 0 || node.odd) return std::numeric_limits<double>::infinity();
+  return relative_change(node).value_or(node.differing > 0 ? 0 : -1);
+}
+
 /// Keeps the most changed children, in their order, and one for all others.
 void merge_many(PlotNode& node) {
   for (PlotNode& child : node.children) merge_many(child);
-  if (node.children.size() <= most_children) return;
-  const auto weight = [&](const PlotNode& child) {
-    if (child.added + child.removed > 0 || child.odd) return std::numeric_limits<double>::infinity();
-    return relative_change(child).value_or(child.differing > 0 ? 0 : -1);
-  };
+  if (node.children.size() <= many_children) return;
   std::vector<double> weights;
-  for (const PlotNode& child : node.children) weights.push_back(weight(child));
+  for (const PlotNode& child : node.children) {
+    // A module is worth more than any tensor beside it.
+    constexpr double of_module = 1e6;
+    weights.push_back(interest_of(child) + (child.is_leaf() ? 0 : of_module));
+  }
   std::vector<double> sorted = weights;
-  std::nth_element(sorted.begin(), sorted.begin() + most_children - 1, sorted.end(), std::greater<>());
-  const double least = sorted[most_children - 1];
+  std::nth_element(sorted.begin(), sorted.begin() + kept_children - 1, sorted.end(), std::greater<>());
+  const double least = sorted[kept_children - 1];
   std::vector<PlotNode> kept;
   PlotNode rest;
   for (std::size_t i = 0; i < node.children.size(); ++i) {
     PlotNode& child = node.children[i];
-    if (weights[i] >= least && kept.size() + 1 < most_children) {
+    if (weights[i] >= least && kept.size() < kept_children) {
       kept.push_back(std::move(child));
       continue;
     }
@@ -138,20 +136,37 @@ void merge_many(PlotNode& node) {
   node.children = std::move(kept);
 }
 
+/// Opens modules level by level, the most changed ones first, as long as there's room. The others stand for what they
+/// hold.
+void open_modules(PlotNode& root) {
+  std::size_t leaves = 1;
+  std::vector<PlotNode*> level{&root};
+  while (!level.empty()) {
+    std::stable_sort(level.begin(), level.end(),
+                     [](const PlotNode* a, const PlotNode* b) { return interest_of(*a) > interest_of(*b); });
+    std::vector<PlotNode*> next;
+    for (PlotNode* node : level) {
+      if (node->is_leaf()) continue;
+      if (leaves + node->children.size() > most_leaves + 1) {
+        node->children.clear();
+        continue;
+      }
+      leaves += node->children.size() - 1;
+      for (PlotNode& child : node->children) next.push_back(&child);
+    }
+    level = std::move(next);
+  }
+}
+
 }  // namespace
 
 PlotNode make_plot_tree(const DiffReport& report) {
-  PlotNode tree;
-  for (std::size_t depth = most_depth; depth > 0; --depth) {
-    TreeBuilder builder(depth, report.whole);
-    if (depth < most_depth) builder.cut();
-    for (const TensorDiff& tensor : report.tensors) builder.add(tensor);
-    if (builder.leaves() > most_leaves && depth > 2) continue;
-    tree = builder.take();
-    break;
-  }
+  TreeBuilder builder(report.whole);
+  for (const TensorDiff& tensor : report.tensors) builder.add(tensor);
+  PlotNode tree = builder.take();
   join_single_children(tree);
   merge_many(tree);
+  open_modules(tree);
   return tree;
 }
 

@@ -27,7 +27,7 @@ struct PlotNode {
   [[nodiscard]] bool is_leaf() const { return children.empty(); }
 };
 
-/// Deep levels and the least changed of very many neighbours are drawn as one.
+/// Of very many the least changed ones are drawn as one.
 [[nodiscard]] PlotNode make_plot_tree(const DiffReport& report);
 
 /// Of one tensor |b - a| / |a|, with 2-norms over all elements. Where the report knows |a| of the changed elements
