@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 namespace ckpt {
@@ -67,9 +68,9 @@ class Diff {
           if (!found.as_bytes) return;
           const std::size_t x = *pairs[i].a;
           const std::size_t y = *pairs[i].b;
-          comparisons_.push_back(ops::byte_comparison(a_->files()[x], x, b_->files()[y], y));
+          bytes_.push_back(ops::common_bytes(a_->files()[x], b_->files()[y]));
+          comparisons_.push_back({.file_a = x, .file_b = y, .a = &bytes_.back(), .b = &bytes_.back()});
         });
-    byte_comparisons_ = comparisons_.size();
   }
 
   void add_tensor(const ops::TensorPair& pair) {
@@ -100,7 +101,7 @@ class Diff {
       if (ops::can_compare(x, y)) {
         diff.has_values = ops::have_values(x.dtype, y.dtype);
         compared_.emplace_back(report_.tensors.size(), comparisons_.size());
-        comparisons_.push_back({.file_a = pair.a->file, .file_b = pair.b->file, .a = x, .b = y});
+        comparisons_.push_back({.file_a = pair.a->file, .file_b = pair.b->file, .a = &x, .b = &y});
       }
     }
     report_.tensors.push_back(std::move(diff));
@@ -115,7 +116,7 @@ class Diff {
       diff.numbers = compared.numbers[comparison];
       if (diff.change == Change::same && diff.numbers->changed > 0) diff.change = Change::changed;
     }
-    for (std::size_t i = 0; i < byte_comparisons_; ++i) {
+    for (std::size_t i = 0; i < bytes_.size(); ++i) {
       if (auto diff = ops::file_diff(*a_, *b_, comparisons_[i], compared.numbers[i])) {
         report_.files.push_back(std::move(*diff));
       }
@@ -129,8 +130,8 @@ class Diff {
   std::vector<ops::FilePair> files_;
   std::vector<ops::TensorPair> tensors_;
   DiffReport report_;
-  std::vector<Comparison> comparisons_;  ///< of bytes first, then of tensors
-  std::size_t byte_comparisons_ = 0;
+  std::vector<Comparison> comparisons_;                        ///< of bytes first, then of tensors
+  std::deque<Tensor> bytes_;                                   ///< of whole files
   std::vector<std::pair<std::size_t, std::size_t>> compared_;  ///< in report_.tensors, in comparisons_
 };
 

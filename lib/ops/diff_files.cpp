@@ -72,12 +72,12 @@ std::vector<FileDiff> compare_presence(const std::vector<SideFile>& a, const std
   return found;
 }
 
-Comparison byte_comparison(const SideFile& a, std::size_t file_a, const SideFile& b, std::size_t file_b) {
+Tensor common_bytes(const SideFile& a, const SideFile& b) {
   Tensor bytes;
   bytes.dtype = DType::opaque;
   bytes.shape = {static_cast<std::int64_t>(std::min(a.size, b.size))};
   bytes.strides = {1};
-  return {.file_a = file_a, .file_b = file_b, .a = bytes, .b = bytes};
+  return bytes;
 }
 
 std::optional<FileDiff> file_diff(const DiffSide& a, const DiffSide& b, const Comparison& compared,

@@ -18,10 +18,10 @@ namespace ckpt::ops {
                                                      const std::vector<FilePair>& files,
                                                      const std::vector<TensorPair>& tensors);
 
-/// The bytes that both files have, as one tensor without a type.
-[[nodiscard]] Comparison byte_comparison(const SideFile& a, std::size_t file_a, const SideFile& b, std::size_t file_b);
+/// The bytes that both files have, as a tensor without a type.
+[[nodiscard]] Tensor common_bytes(const SideFile& a, const SideFile& b);
 
-/// What came out; nothing if they're the same.
+/// What came out of comparing them; nothing if the files are the same.
 [[nodiscard]] std::optional<FileDiff> file_diff(const DiffSide& a, const DiffSide& b, const Comparison& compared,
                                                 const DiffNumbers& numbers);
 

@@ -41,7 +41,8 @@ class Planner {
  public:
   Planner(const DiffSide& a, const DiffSide& b, const DiffRule& rule) : a_(a), b_(b), rule_(rule) {}
 
-  void add(std::size_t index, const Comparison& comparison, const SimplePair& pair) {
+  void add(std::size_t index, const Comparison& comparison) {
+    const SimplePair pair = simplify(*comparison.a, *comparison.b);
     const std::uint64_t count = element_count(pair.a).value_or(0);
     if (count == 0) return;
     if (!is_contiguous(pair.a) || !is_contiguous(pair.b)) {
@@ -56,11 +57,11 @@ class Planner {
     }
   }
 
-  DiffPlan finish(const std::vector<SimplePair>& pairs) {
+  DiffPlan finish(const std::vector<Comparison>& comparisons) {
     std::uint64_t size = share_size;
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
       const DiffPart& part = plan_.parts[p];
-      const std::uint64_t own = bytes_of(part.count, pairs[part.pair].a.dtype);
+      const std::uint64_t own = bytes_of(part.count, comparisons[part.pair].a->dtype);
       if (part.strided || size + own > share_size) {
         plan_.shares.emplace_back(p, p);
         size = 0;
@@ -160,17 +161,17 @@ SimplePair simplify(const Tensor& a, const Tensor& b) {
 }
 
 DiffPlan plan_diff(const DiffSide& a, const DiffSide& b, const std::vector<Comparison>& comparisons,
-                   const std::vector<SimplePair>& pairs, const DiffRule& rule) {
+                   const DiffRule& rule) {
   std::vector<std::size_t> order(comparisons.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // Neighbours share blocks and open files.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) {
-    return std::tuple(comparisons[x].file_a, comparisons[x].file_b, pairs[x].a.offset) <
-           std::tuple(comparisons[y].file_a, comparisons[y].file_b, pairs[y].a.offset);
+    return std::tuple(comparisons[x].file_a, comparisons[x].file_b, comparisons[x].a->offset) <
+           std::tuple(comparisons[y].file_a, comparisons[y].file_b, comparisons[y].a->offset);
   });
   Planner planner(a, b, rule);
-  for (const std::size_t i : order) planner.add(i, comparisons[i], pairs[i]);
-  return planner.finish(pairs);
+  for (const std::size_t i : order) planner.add(i, comparisons[i]);
+  return planner.finish(comparisons);
 }
 
 }  // namespace ckpt::ops

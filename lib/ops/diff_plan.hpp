@@ -38,8 +38,8 @@ struct DiffPlan {
   std::uint64_t bytes = 0;  ///< of a that are looked at
 };
 
-/// `pairs` are the simple forms of `comparisons`. With rule.whole equal parts are listed as well.
+/// Parts are of the simple forms of `comparisons`. With rule.whole equal parts are listed as well.
 [[nodiscard]] DiffPlan plan_diff(const DiffSide& a, const DiffSide& b, const std::vector<Comparison>& comparisons,
-                                 const std::vector<SimplePair>& pairs, const DiffRule& rule);
+                                 const DiffRule& rule);
 
 }  // namespace ckpt::ops

@@ -76,7 +76,8 @@ class ShareWork {
   ShareWork(const DiffSide& a, const DiffSide& b, const DiffRule& rule, const Monitor& monitor)
       : a_(a), b_(b), rule_(rule), monitor_(monitor) {}
 
-  DiffNumbers run(const DiffPart& part, const Comparison& comparison, const SimplePair& pair) {
+  DiffNumbers run(const DiffPart& part, const Comparison& comparison) {
+    const SimplePair pair = simplify(*comparison.a, *comparison.b);
     DiffNumbers numbers;
     if (part.strided) {
       RandomBytes& a = a_.get(comparison.file_a, gather_blocks);
@@ -177,10 +178,7 @@ bool can_compare(const Tensor& a, const Tensor& b) {
 
 Compared compare_all(const DiffSide& a, const DiffSide& b, const std::vector<Comparison>& comparisons,
                      const DiffRule& rule, unsigned jobs, Monitor& monitor) {
-  std::vector<SimplePair> pairs;
-  pairs.reserve(comparisons.size());
-  for (const Comparison& comparison : comparisons) pairs.push_back(simplify(comparison.a, comparison.b));
-  const DiffPlan plan = plan_diff(a, b, comparisons, pairs, rule);
+  const DiffPlan plan = plan_diff(a, b, comparisons, rule);
 
   Compared compared;
   compared.numbers.resize(comparisons.size());
@@ -196,7 +194,7 @@ Compared compare_all(const DiffSide& a, const DiffSide& b, const std::vector<Com
         ShareResult result;
         for (std::size_t p = plan.shares[s].first; p < plan.shares[s].second; ++p) {
           const DiffPart& part = plan.parts[p];
-          result.numbers.push_back((*work)->run(part, comparisons[part.pair], pairs[part.pair]));
+          result.numbers.push_back((*work)->run(part, comparisons[part.pair]));
         }
         result.read = (*work)->read() - before;
         return result;
@@ -205,14 +203,14 @@ Compared compare_all(const DiffSide& a, const DiffSide& b, const std::vector<Com
         for (std::size_t i = 0; i < result.numbers.size(); ++i) {
           const DiffPart& part = plan.parts[plan.shares[s].first + i];
           compared.numbers[part.pair] += result.numbers[i];
-          done += bytes_of(part.count, pairs[part.pair].a.dtype);
+          done += bytes_of(part.count, comparisons[part.pair].a->dtype);
         }
         compared.bytes_read += result.read;
         monitor.progress({.stage = "compare", .done = done, .total = plan.bytes});
       });
   for (std::size_t i = 0; i < comparisons.size(); ++i) {
-    repeat(compared.numbers[i], pairs[i].repeats);
-    compared.numbers[i].elements = element_count(comparisons[i].a).value_or(0);
+    repeat(compared.numbers[i], simplify(*comparisons[i].a, *comparisons[i].b).repeats);
+    compared.numbers[i].elements = element_count(*comparisons[i].a).value_or(0);
   }
   return compared;
 }

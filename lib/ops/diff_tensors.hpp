@@ -19,8 +19,8 @@ namespace ckpt::ops {
 struct Comparison {
   std::size_t file_a = 0;
   std::size_t file_b = 0;
-  Tensor a;
-  Tensor b;
+  const Tensor* a = nullptr;  ///< borrowed
+  const Tensor* b = nullptr;
 };
 
 /// True if the elements can be paired: comparable types, bytes on both sides, and the same shape, or the same number of

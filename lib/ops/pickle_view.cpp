@@ -110,13 +110,13 @@ bool PickleView::is_numpy_scalar(Node object) const {
 }
 
 bool PickleView::is_value(Node object) const {
-  if (pickle_.first_cell(object) != no_node) return false;
+  if (pickle_.first_cell(object) != no_node || !pickle_.is(pickle_.callee(object), NodeKind::global)) return false;
   const NodeId args = pickle_.args(object);
   if (is_numpy_scalar(object)) {
     const NodeId type = pickle_.item(args, 0);
-    return pickle_.is(type, NodeKind::object) && is_plain(pickle_.args(type), most_plain_depth) &&
-           is_plain(pickle_.state(type), most_plain_depth) && is_plain(pickle_.item(args, 1), 0) &&
-           pickle_.state(object) == no_node;
+    return pickle_.is(type, NodeKind::object) && pickle_.is(pickle_.callee(type), NodeKind::global) &&
+           is_plain(pickle_.args(type), most_plain_depth) && is_plain(pickle_.state(type), most_plain_depth) &&
+           is_plain(pickle_.item(args, 1), 0) && pickle_.state(object) == no_node;
   }
   // One without arguments is what its state says, and mostly a container.
   if (pickle_.items(args).empty() || !is_plain(args, most_plain_depth)) return false;
@@ -235,6 +235,7 @@ void PickleView::add_pairs(Node list, Children& to) const {
 }
 
 void PickleView::add_object(Node object, Children& to) const {
+  if (!pickle_.is(pickle_.callee(object), NodeKind::global)) to.emplace_back("(callee)", pickle_.callee(object));
   add_cells(object, to);
   add_state(pickle_.state(object), to);
   const Rebuild kind = rebuild_of(pickle_, object);
