@@ -84,8 +84,8 @@ class FileComparison {
     const Bytes x = read(*input_a_, 0, a_.size);
     const Bytes y = read(*input_b_, 0, b_.size);
     if (x == y) return;
-    const auto parsed_a = nlohmann::json::parse(as_text(x), nullptr, false);
-    const auto parsed_b = nlohmann::json::parse(as_text(y), nullptr, false);
+    const auto parsed_a = parse_json(as_text(x));
+    const auto parsed_b = parse_json(as_text(y));
     if (parsed_a.is_discarded() || parsed_b.is_discarded()) {
       result_.as_bytes = true;
       return;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,5 +26,9 @@ class JsonView {
   [[nodiscard]] std::vector<std::pair<std::string, Node>> children(Node node) const;
   [[nodiscard]] std::uint64_t identity(Node) const { return 0; }
 };
+
+/// Discarded (see its is_discarded()) if it's no JSON. Python's NaN, Infinity and -Infinity, which JSON has no numbers
+/// for, become texts.
+[[nodiscard]] nlohmann::json parse_json(std::string_view text);
 
 }  // namespace ckpt::ops

@@ -140,6 +140,9 @@ TEST_SUITE("diff values") {
           "changed b.1.c: \"x\" -> \"y\"\n");
     CHECK(jsons("{\"a\": 1}", "{ \"a\" : 1 }\n").empty());
     CHECK(jsons("{}", R"({"k": null})") == "added k:  -> null\n");
+    CHECK(jsons(R"({"loss": 2.5, "t": "a\"NaN"})", R"({"loss": NaN, "t": "a\"NaN"})") ==
+          "changed loss: 2.5 -> \"NaN\"\n");
+    CHECK(jsons(R"([-Infinity, 1])", R"([-Infinity, Infinity])") == "changed 1: 1 -> \"Infinity\"\n");
     CHECK(jsons("{oops", "{oopz") == "changed state.json -> state.json 1\n");
     CHECK(jsons(std::string(100'000, '['), std::string(100'001, '[')) == "changed state.json -> state.json 1\n");
     CHECK(jsons(std::string(50'000, '[') + "1" + std::string(50'000, ']'),
