@@ -13,6 +13,8 @@ _ckpt_options() {
         -j --jobs=" ;;
     ckpt-verify)
       echo "$common --quick --deep --finite --sample= --budget= --repair --state= -j --jobs= --metrics-file=" ;;
+    ckpt-diff)
+      echo "$common --tolerance= --whole -s --summarize --depth= --sort= --top= --plot= -j --jobs=" ;;
     ckpt-ls)
       echo "$common --pending --retired --tensors --tensor= --stats --sums --get= --exists -j --jobs=" ;;
     ckpt-prune)
@@ -29,13 +31,15 @@ _ckpt_value() {
     --base) mapfile -t COMPREPLY < <(compgen -W 'auto none' -- "$2") ;;
     --encode) mapfile -t COMPREPLY < <(compgen -W 'raw fast best' -- "$2") ;;
     --as) mapfile -t COMPREPLY < <(compgen -W 'raw npy safetensors tar' -- "$2") ;;
+    --sort) mapfile -t COMPREPLY < <(compgen -W 'name changed max mean l2 relative cosine size' -- "$2") ;;
     --get)
       mapfile -t COMPREPLY < <(compgen -W 'step state id attempt world_size shards files tensors raw_bytes
         stored_bytes ratio time meta marks detail retired' -- "$2") ;;
     -C | --directory) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
-    -o | --output | --files-from | --state | --metrics-file) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
+    -o | --output | --files-from | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
-      --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after) COMPREPLY=() ;;
+      --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --tolerance |
+        --depth | --top) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }
@@ -67,4 +71,4 @@ _ckpt() {
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
 }
 
-complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-prune
+complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-prune

@@ -11,7 +11,7 @@ function __ckpt_steps
     end
 end
 
-for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-prune
+for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-prune
     complete -c $c -a '(__ckpt_steps)'
     complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
     complete -c $c -l json -d 'The same as --format=json'
@@ -75,6 +75,14 @@ complete -c ckpt-ls -l stats -d 'Smallest, largest, mean, norm, NaN, Inf'
 complete -c ckpt-ls -l sums -d 'Checksums of the files'
 complete -c ckpt-ls -l get -x -a 'step state id attempt world_size shards files tensors raw_bytes stored_bytes ratio time meta marks detail retired' -d 'One field'
 complete -c ckpt-ls -l exists -d 'Is there a good checkpoint'
+
+complete -c ckpt-diff -l tolerance -x -d 'What is the same: ABS[,REL]'
+complete -c ckpt-diff -l whole -d 'Numbers of all elements'
+complete -c ckpt-diff -s s -l summarize -d 'Sums for each module'
+complete -c ckpt-diff -l depth -x -d 'Modules of at most so many keys'
+complete -c ckpt-diff -l sort -x -a 'name changed max mean l2 relative cosine size' -d Order
+complete -c ckpt-diff -l top -x -d 'The first ones only'
+complete -c ckpt-diff -l plot -r -F -d 'Draw where the change is'
 
 complete -c ckpt-prune -l keep-last -x -d 'The newest'
 complete -c ckpt-prune -l keep-every -x -d 'Multiples of this'

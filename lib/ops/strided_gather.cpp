@@ -85,7 +85,7 @@ void copy_run(const std::byte* from, std::uint64_t stride, std::byte* to, std::u
 }
 
 /// Elements of whole bytes into one tile.
-void fill_tile(BlockCursor& cursor, std::uint64_t origin, std::vector<Dim> dims, std::uint64_t first,
+void fill_tile(RandomBytes& cursor, std::uint64_t origin, std::vector<Dim> dims, std::uint64_t first,
                std::uint64_t width, std::span<std::byte> tile, const Monitor& monitor) {
   set_steps(dims);
   std::erase_if(dims, [](const Dim& dim) { return dim.size == 1; });
@@ -120,7 +120,7 @@ void fill_tile(BlockCursor& cursor, std::uint64_t origin, std::vector<Dim> dims,
 }
 
 /// Elements of less than a byte, packed from the low bits up.
-Bytes gather_bits(BlockCursor& cursor, const Tensor& tensor, std::uint64_t tile) {
+Bytes gather_bits(RandomBytes& cursor, const Tensor& tensor, std::uint64_t tile) {
   const std::uint64_t bits = bits_of(tensor.dtype);
   Bytes packed;
   const std::uint64_t size = contiguous_bytes(tensor).value_or(tile + 1);
@@ -147,7 +147,7 @@ Bytes gather_bits(BlockCursor& cursor, const Tensor& tensor, std::uint64_t tile)
 
 }  // namespace
 
-void gather_strided(BlockCursor& cursor, const Tensor& tensor, const Monitor& monitor,
+void gather_strided(RandomBytes& cursor, const Tensor& tensor, const Monitor& monitor,
                     const std::function<void(ByteView)>& consume, std::uint64_t tile) {
   if (element_count(tensor).value_or(0) == 0) return;
   if (bits_of(tensor.dtype) % 8 != 0) {

@@ -8,7 +8,7 @@
 
 #include "core/bytes.hpp"
 #include "core/tensor.hpp"
-#include "ops/stored_file.hpp"
+#include "ops/random_bytes.hpp"
 
 #include <ckpt/monitor.hpp>
 
@@ -24,7 +24,13 @@ inline constexpr std::size_t gather_blocks = 8;
 /// Gives the elements of `tensor`, a view inside the cursor's file, in row-major order: pieces of at most `tile` bytes
 /// and of whole elements. Elements of less than a byte are packed like the source's, in one piece; Errc::unsupported if
 /// they don't fit one tile.
-void gather_strided(BlockCursor& cursor, const Tensor& tensor, const Monitor& monitor,
+void gather_strided(RandomBytes& cursor, const Tensor& tensor, const Monitor& monitor,
                     const std::function<void(ByteView)>& consume, std::uint64_t tile = gather_tile);
+
+inline void gather_strided(BlockCursor& cursor, const Tensor& tensor, const Monitor& monitor,
+                           const std::function<void(ByteView)>& consume, std::uint64_t tile = gather_tile) {
+  CursorBytes bytes(cursor);
+  gather_strided(bytes, tensor, monitor, consume, tile);
+}
 
 }  // namespace ckpt::ops

@@ -8,6 +8,7 @@
 
 #include "core/bytes.hpp"
 #include "core/tensor.hpp"
+#include "ops/widen.hpp"
 
 #include <ckpt/list.hpp>
 
@@ -16,9 +17,6 @@
 #include <span>
 
 namespace ckpt::ops {
-
-/// False for opaque bytes and types whose width alone is known.
-[[nodiscard]] bool is_numeric(DType dtype);
 
 /// Not thread-safe. The result depends on how the elements are cut into pieces only as far as sums are rounded.
 class StatsAccumulator {

@@ -151,26 +151,44 @@ std::string metadata_beside(std::string_view path) {
   return std::string(path.substr(0, path.size() - base_name(path).size())) + ".metadata";
 }
 
+/// The items of a file; nothing if there's none.
+std::optional<std::vector<Item>> find_items(std::string_view path, const Input& input, const Siblings& siblings,
+                                            std::string& note) {
+  if (const std::unique_ptr<Input> beside = siblings.open(metadata_beside(path))) {
+    if (const auto metadata = read_metadata(*beside)) {
+      std::vector<Item> items = items_of(metadata->pickle.pickle, base_name(path));
+      if (!items.empty()) return items;
+    } else {
+      note = "the .metadata beside it isn't understood";
+    }
+  }
+  auto walked = walk_zips(input);
+  if (walked && walked->front().begin > 0 && note.empty())
+    note = "its first bytes are no torch zip and are kept as they are";
+  return walked;
+}
+
 }  // namespace
 
 bool is_dcp_metadata(const Input& input) { return read_metadata(input).has_value(); }
 
+std::vector<DcpItem> find_dcp_items(std::string_view path, const Input& input, const Siblings& siblings) {
+  std::string unused;
+  std::vector<DcpItem> found;
+  std::uint64_t end = 0;
+  for (Item& item : find_items(path, input, siblings, unused).value_or(std::vector<Item>{})) {
+    // Overlapping items would make the work unbounded.
+    if (item.begin < end || item.end > input.size() || !begins_like_zip(input, item.begin, item.end)) continue;
+    end = item.end;
+    found.push_back({.name = std::move(item.name), .begin = item.begin, .end = item.end, .tensor = item.tensor});
+  }
+  return found;
+}
+
 Verdict parse_distcp(std::string_view path, const Input& input, const Siblings& siblings, Parsed& to) {
-  std::vector<Item> items;
-  if (const std::unique_ptr<Input> beside = siblings.open(metadata_beside(path))) {
-    if (const auto metadata = read_metadata(*beside)) {
-      items = items_of(metadata->pickle.pickle, base_name(path));
-    } else {
-      to.note = "the .metadata beside it isn't understood";
-    }
-  }
-  if (items.empty()) {
-    auto walked = walk_zips(input);
-    if (!walked) return Verdict::malformed("cut short: there's no zip at its end");
-    items = std::move(*walked);
-    if (items.front().begin > 0 && to.note.empty())
-      to.note = "its first bytes are no torch zip and are kept as they are";
-  }
+  auto found = find_items(path, input, siblings, to.note);
+  if (!found) return Verdict::malformed("cut short: there's no zip at its end");
+  std::vector<Item>& items = *found;
 
   UniqueNames names;
   std::uint64_t end = 0;

@@ -36,6 +36,7 @@ struct Head {
   PickleResult system;
   PickleResult object;
   PickleResult keys;
+  std::size_t object_begin = 0;
   std::size_t end = 0;
   Verdict verdict;
   bool wants_more = false;  ///< a pickle runs over the end of `bytes`
@@ -56,11 +57,23 @@ Head read_head(const Input& input, std::uint64_t size) {
   };
   for (const auto& [what, result] : pickles) {
     const std::size_t start = head.end;
+    if (result == &head.object) head.object_begin = start;
     *result = read_pickle(ByteView(head.bytes).subspan(start));
     head.verdict = verdict_of(*result, what, start);
     head.wants_more = result->status == PickleStatus::cut_short;
     if (!head.verdict.is_fine()) return head;
     head.end += result->end;
+  }
+  return head;
+}
+
+/// As much of the file as the five pickles take.
+Head read_whole_head(const Input& input) {
+  std::uint64_t size = std::min(first_step, input.size());
+  Head head = read_head(input, size);
+  while (head.wants_more && size < input.size() && size < max_pickle_bytes) {
+    size = std::min(size * 2, input.size());
+    head = read_head(input, size);
   }
   return head;
 }
@@ -105,15 +118,17 @@ LegacyStart looks_like_torch_legacy(ByteView head) {
   return compare(text, text_magic);
 }
 
+std::optional<std::pair<std::uint64_t, std::uint64_t>> find_legacy_object(const Input& input) {
+  const Head head = read_whole_head(input);
+  if (!head.verdict.is_fine()) return std::nullopt;
+  return std::pair<std::uint64_t, std::uint64_t>(head.object_begin, head.object_begin + head.object.end);
+}
+
 Verdict parse_torch_legacy(const Input& input, Parsed& to) {
-  std::uint64_t size = std::min(first_step, input.size());
-  Head head = read_head(input, size);
-  while (head.wants_more && size < input.size() && size < max_pickle_bytes) {
-    size = std::min(size * 2, input.size());
-    head = read_head(input, size);
-  }
+  Head head = read_whole_head(input);
   if (!head.verdict.is_fine()) {
-    if (head.wants_more && size < input.size()) return Verdict::refused("the pickled object is larger than 256 MiB");
+    if (head.wants_more && head.bytes.size() < input.size())
+      return Verdict::refused("the pickled object is larger than 256 MiB");
     return std::move(head.verdict);
   }
 

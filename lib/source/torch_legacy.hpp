@@ -7,6 +7,10 @@
 #include "source/parse.hpp"
 #include "source/verdict.hpp"
 
+#include <cstdint>
+#include <optional>
+#include <utility>
+
 namespace ckpt::source {
 
 enum class LegacyStart {
@@ -19,5 +23,8 @@ enum class LegacyStart {
 
 /// Adds the tensors to `to`. If the verdict isn't fine, `to` may hold half a result.
 [[nodiscard]] Verdict parse_torch_legacy(const Input& input, Parsed& to);
+
+/// Where in the file the pickle of the saved object begins and ends; nothing if it isn't readable.
+[[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> find_legacy_object(const Input& input);
 
 }  // namespace ckpt::source

@@ -99,6 +99,19 @@ def test_restore_of_files_and_of_tensors():
     agree("ckpt-restore", "-f", "-o", "t.tar", "--as=tar", "s")
 
 
+def test_diff_of_tensors_modules_values_and_files():
+    for side in ("a", "b"):
+        os.mkdir(side)
+        with open(f"{side}/latest", "w", encoding="utf-8") as file:
+            file.write(side)
+    shutil.copy(f"{FIXTURES}/train_step5.pt", "a/state.pt")
+    shutil.copy(f"{FIXTURES}/train_step6.pt", "b/state.pt")
+    found = {r["what"] for r in records("ckpt-diff", "a", "b", expect=(1,))}
+    check(found == {"tensor", "value", "file"}, f"not all kinds: {found}")
+    agree("ckpt-diff", "a", "b", expect=(1,))
+    agree("ckpt-diff", "-s", "a", "b", expect=(1,))
+
+
 def test_verify_of_an_intact_store_names_sets_in_json_and_has_no_line_of_tsv():
     run("ckpt-save", state(), "s@1")
     run("ckpt-save", "--rank=0", "--world-size=2", "state.pt", "s@2")

@@ -7,6 +7,7 @@ import resource
 import shutil
 import struct
 import sys
+import zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import make_input
@@ -58,8 +59,10 @@ def refuses(verify=(1, 2), restore=(2,), stored=None, values=True):
         tool("ckpt-ls", *options, expect=(0, 2))
     tool("ckpt-ls", "--exists", "st", expect=(0, 1, 2))
     if values:
+        tool("ckpt-diff", "st@1", "run", expect=(0, 1, 2))
+        tool("ckpt-diff", "--whole", "-s", "--plot=out.svg", "st@1", "st@1", expect=(0, 2))
         tool("ckpt-restore", "--tensor=*", "--as=tar", "-o", "out.tar", "st@1", expect=(0, 2))
-    for made in ("dest", "dest2", "out.tar"):
+    for made in ("dest", "dest2", "out.tar", "out.svg"):
         if os.path.isdir(made):
             left = [os.path.join(b, f) for b, _, fs in os.walk(made) for f in fs]
             check(0 in restore or not left, lambda: f"files in {made}: {left}")
@@ -727,6 +730,50 @@ def _():
     write("st/.pending/0000000009.2.0/shard-00000-of-00002.ckpt", b"garbage")
     write("st/.pending/0000000009.2.0/unknown", b"garbage")
     os.makedirs("st/.pending/99999999999999999999.4294967296.0", exist_ok=True)
+
+
+def pickle_file(path, body):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        z.writestr("archive/data.pkl", b"\x80\x02" + body + b".")
+
+
+def ring(length):
+    """A list that holds one that holds one ... that holds the first."""
+    return b"]q\x01(" + b"](" * (length - 1) + b"h\x01" + b"e" * length
+
+
+def _():
+    # Together they have as many pairs of lists as the product of their lengths.
+    pickle_file("a.pt", ring(2203))
+    pickle_file("b.pt", ring(2207))
+    tool("ckpt-diff", "a.pt", "b.pt", expect=(2,))
+    tool("ckpt-diff", "a.pt", "a.pt", expect=(0,))
+
+
+TESTS.append(("pickles whose pairs of containers have no end are not compared", _))
+
+
+def _():
+    # 2**60 leaves as a tree.
+    body = b"K\x01q\x00" + b"".join(b"0](h\x00h\x00eq\x00" for _ in range(60))
+    pickle_file("a.pt", body)
+    pickle_file("b.pt", body.replace(b"K\x01", b"K\x02", 1))
+    tool("ckpt-diff", "a.pt", "b.pt", expect=(1,))
+
+
+TESTS.append(("a pickle that unfolds without bound is compared", _))
+
+
+def _():
+    for name, text in (("a", "[" * 200000 + "1" + "]" * 200000), ("b", "[" * 200000 + "2" + "]" * 200000)):
+        os.mkdir(name)
+        write(f"{name}/state.json", text.encode())
+    tool("ckpt-diff", "a", "b", expect=(1,))
+    write("b/state.json", b"[" * 3000000)
+    tool("ckpt-diff", "a", "b", expect=(1,))
+
+
+TESTS.append(("JSON that is nested very deep is compared", _))
 
 
 if __name__ == "__main__":

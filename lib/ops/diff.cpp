@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens both sides, pairs what they hold, compares values file by file, then all elements and bytes in one go.
+#include <ckpt/diff.hpp>
+
+#include "core/pipeline.hpp"
+#include "ops/diff_files.hpp"
+#include "ops/diff_pairs.hpp"
+#include "ops/diff_side.hpp"
+#include "ops/diff_tensors.hpp"
+#include "ops/diff_values.hpp"
+#include "ops/stop.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <utility>
+
+namespace ckpt {
+namespace {
+
+using ops::Comparison;
+using ops::DiffSide;
+using ops::SideFile;
+
+class Diff {
+ public:
+  Diff(const DiffOptions& options, Monitor& monitor)
+      : options_(options),
+        monitor_(monitor),
+        a_(ops::open_side(options.a, options.jobs, monitor)),
+        b_(ops::open_side(options.b, options.jobs, monitor)),
+        files_(ops::pair_files(a_->files(), b_->files())),
+        tensors_(ops::pair_tensors(a_->files(), b_->files(), files_)) {}
+
+  DiffReport run() {
+    report_.a = a_->name();
+    report_.b = b_->name();
+    report_.whole = options_.whole;
+    report_.files = ops::compare_presence(a_->files(), b_->files(), files_, tensors_);
+    compare_values();
+    for (const ops::TensorPair& pair : tensors_) add_tensor(pair);
+    compare_elements();
+    a_->require_unchanged();
+    b_->require_unchanged();
+    return std::move(report_);
+  }
+
+ private:
+  void compare_values() {
+    std::vector<ops::FilePair> pairs;
+    for (const ops::FilePair& pair : files_) {
+      if (pair.a && pair.b && a_->files()[*pair.a].type == format::EntryType::file) pairs.push_back(pair);
+    }
+    const unsigned workers = worker_count(options_.jobs);
+    run_ordered(
+        pairs.size(), workers, std::size_t{workers} + 2,
+        [&](std::size_t i) {
+          ops::require_no_stop(monitor_);
+          if (ops::have_equal_blocks(*a_, *pairs[i].a, *b_, *pairs[i].b)) return ops::FileValues{};
+          return ops::compare_file_values(*a_, *pairs[i].a, *b_, *pairs[i].b);
+        },
+        [&](std::size_t i, ops::FileValues found) {
+          std::move(found.values.begin(), found.values.end(), std::back_inserter(report_.values));
+          report_.more_values += found.more;
+          if (!found.as_bytes) return;
+          const std::size_t x = *pairs[i].a;
+          const std::size_t y = *pairs[i].b;
+          bytes_.push_back(ops::common_bytes(a_->files()[x], b_->files()[y]));
+          comparisons_.push_back({.file_a = x, .file_b = y, .a = &bytes_.back(), .b = &bytes_.back()});
+        });
+  }
+
+  void add_tensor(const ops::TensorPair& pair) {
+    TensorDiff diff;
+    const Tensor* tensors[2] = {};
+    const auto look = [&](const DiffSide& side, const ops::TensorPlace& place, std::optional<DiffPlace>& where,
+                          std::string& dtype, std::vector<std::int64_t>& shape) {
+      const SideFile& file = side.files()[place.file];
+      const Tensor& tensor = file.tensors[place.tensor];
+      where = DiffPlace{.file = file.path, .rank = file.rank};
+      dtype = name_of(tensor.dtype);
+      shape = tensor.shape;
+      diff.name = tensor.name;
+      diff.global_offsets = tensor.global_offsets;
+      diff.bytes = std::max(diff.bytes, tensor.has_bytes ? contiguous_bytes(tensor).value_or(0) : 0);
+      diff.elements = std::max(diff.elements, element_count(tensor).value_or(0));
+      return &tensor;
+    };
+    if (pair.b) tensors[1] = look(*b_, *pair.b, diff.b, diff.dtype_b, diff.shape_b);
+    if (pair.a) tensors[0] = look(*a_, *pair.a, diff.a, diff.dtype_a, diff.shape_a);
+    if (!pair.a || !pair.b) {
+      diff.change = pair.a ? Change::removed : Change::added;
+    } else {
+      const auto& [x, y] = std::pair<const Tensor&, const Tensor&>(*tensors[0], *tensors[1]);
+      const bool same_bytes = x.has_bytes == y.has_bytes;
+      if (x.shape != y.shape || x.global_shape != y.global_shape) diff.change = Change::reshaped;
+      if (x.dtype != y.dtype || name_of(x.layout) != name_of(y.layout) || !same_bytes) diff.change = Change::retyped;
+      if (ops::can_compare(x, y)) {
+        diff.has_values = ops::have_values(x.dtype, y.dtype);
+        compared_.emplace_back(report_.tensors.size(), comparisons_.size());
+        comparisons_.push_back({.file_a = pair.a->file, .file_b = pair.b->file, .a = &x, .b = &y});
+      }
+    }
+    report_.tensors.push_back(std::move(diff));
+  }
+
+  void compare_elements() {
+    const ops::DiffRule rule{.tolerance = options_.tolerance, .whole = options_.whole};
+    const ops::Compared compared = ops::compare_all(*a_, *b_, comparisons_, rule, options_.jobs, monitor_);
+    report_.bytes_read = compared.bytes_read;
+    for (const auto& [tensor, comparison] : compared_) {
+      TensorDiff& diff = report_.tensors[tensor];
+      diff.numbers = compared.numbers[comparison];
+      if (diff.change == Change::same && diff.numbers->changed > 0) diff.change = Change::changed;
+    }
+    for (std::size_t i = 0; i < bytes_.size(); ++i) {
+      if (auto diff = ops::file_diff(*a_, *b_, comparisons_[i], compared.numbers[i])) {
+        report_.files.push_back(std::move(*diff));
+      }
+    }
+  }
+
+  const DiffOptions& options_;
+  Monitor& monitor_;
+  std::unique_ptr<const DiffSide> a_;
+  std::unique_ptr<const DiffSide> b_;
+  std::vector<ops::FilePair> files_;
+  std::vector<ops::TensorPair> tensors_;
+  DiffReport report_;
+  std::vector<Comparison> comparisons_;                        ///< of bytes first, then of tensors
+  std::deque<Tensor> bytes_;                                   ///< of whole files
+  std::vector<std::pair<std::size_t, std::size_t>> compared_;  ///< in report_.tensors, in comparisons_
+};
+
+}  // namespace
+
+std::string_view to_string(Change change) {
+  switch (change) {
+    case Change::same: return "same";
+    case Change::added: return "added";
+    case Change::removed: return "removed";
+    case Change::reshaped: return "reshaped";
+    case Change::retyped: return "retyped";
+    case Change::changed: return "changed";
+  }
+  return "";
+}
+
+bool DiffReport::same() const {
+  const auto is_same = [](const TensorDiff& diff) { return diff.change == Change::same; };
+  return values.empty() && files.empty() && more_values == 0 && std::all_of(tensors.begin(), tensors.end(), is_same);
+}
+
+DiffReport diff(const DiffOptions& options, Monitor& monitor) {
+  if (options.tolerance) {
+    const auto usable = [](double value) { return std::isfinite(value) && value >= 0; };
+    if (!usable(options.tolerance->absolute) || !usable(options.tolerance->relative)) {
+      throw Error(Errc::invalid_argument, "a tolerance is a finite number, 0 or more");
+    }
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  DiffReport report = Diff(options, monitor).run();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
+}  // namespace ckpt
