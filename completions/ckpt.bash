@@ -38,7 +38,7 @@ _ckpt_value() {
     -C | --directory) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
     -o | --output | --files-from | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
-      --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --tolerance |
+      --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --tolerance | \
         --depth | --top) COMPREPLY=() ;;
     *) return 1 ;;
   esac

@@ -4,15 +4,17 @@
 
 #include "core/digest.hpp"
 
+#include <compare>
 #include <cstdint>
 
 namespace ckpt::format {
 
-/// A checkpoint that blocks refer to: found by its id; the step is where to look first.
+/// A checkpoint that blocks refer to. Its step alone isn't enough, since it may hold other content one day, nor its id,
+/// since two steps may hold the same, and one be stored against the other.
 struct BaseCheckpoint {
   Digest id;
   std::uint64_t step = 0;
-  friend bool operator==(const BaseCheckpoint&, const BaseCheckpoint&) = default;
+  friend auto operator<=>(const BaseCheckpoint&, const BaseCheckpoint&) = default;
 };
 
 /// Instead of a checkpoint's number: the base is in the same container.

@@ -104,7 +104,8 @@ void read_bases(const TableReader& table, std::vector<BlockRecord>& records) {
 /// Sizes and bases that a codec can't have.
 void check_codecs(const TableReader& table, const std::vector<BlockRecord>& records) {
   for (const BlockRecord& block : records) {
-    if (!codec::may_have(block.codec, block.base.has_value())) table.fail("depth", "has a value that the codec can't have");
+    if (!codec::may_have(block.codec, block.base.has_value()))
+      table.fail("depth", "has a value that the codec can't have");
     const bool possible = block.codec == Codec::raw         ? block.stored_size == block.raw_size
                           : block.codec == Codec::reference ? block.stored_size == 0
                                                             : block.stored_size < block.raw_size;

@@ -2,11 +2,11 @@
 // The index of a container: where each frame and each block is, and what each block must hash to.
 #pragma once
 
+#include "codec/codec_id.hpp"
 #include "core/bytes.hpp"
 #include "core/digest.hpp"
 #include "format/base.hpp"
 #include "format/catalog.hpp"
-#include "codec/codec_id.hpp"
 
 #include <cstdint>
 #include <optional>

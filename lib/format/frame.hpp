@@ -19,10 +19,10 @@
 //                 depth of zero
 #pragma once
 
+#include "codec/codec_id.hpp"
 #include "core/bytes.hpp"
 #include "core/digest.hpp"
 #include "format/base.hpp"
-#include "codec/codec_id.hpp"
 
 #include <cstdint>
 #include <optional>

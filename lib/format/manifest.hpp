@@ -40,6 +40,8 @@ struct Manifest {
   /// Why this program mustn't write it anew, which would lose what it doesn't know; empty if it may.
   std::string read_only;
 
+  /// As others name it that depend on it.
+  [[nodiscard]] BaseCheckpoint identity() const { return {.id = id, .step = step}; }
   [[nodiscard]] std::uint64_t stored_bytes() const;
   /// Never `latest`: it's marked suspect, lossy or poisoned.
   [[nodiscard]] bool is_marked() const;

@@ -16,7 +16,7 @@ constexpr double most_unpaired = 0.1;
 
 BaseBlocks::BaseBlocks(const store::Checkpoint& base, std::uint32_t rank, const format::Catalog& catalog,
                        const std::vector<BlockPiece>& pieces)
-    : bases_(bases_for(base)), checkpoints_{{.id = base.manifest.id, .step = base.manifest.step}} {
+    : bases_(bases_for(base)), checkpoints_{base.manifest.identity()} {
   const std::uint32_t world_size = base.manifest.world_size;
   const std::uint32_t own = std::min(rank, world_size - 1);
   add_shard(base, own);
@@ -27,8 +27,7 @@ BaseBlocks::BaseBlocks(const store::Checkpoint& base, std::uint32_t rank, const 
 }
 
 std::uint32_t BaseBlocks::row_of(const format::BaseCheckpoint& checkpoint) {
-  const auto known = std::find_if(checkpoints_.begin(), checkpoints_.end(),
-                                  [&](const format::BaseCheckpoint& c) { return c.id == checkpoint.id; });
+  const auto known = std::find(checkpoints_.begin(), checkpoints_.end(), checkpoint);
   const auto row = static_cast<std::uint32_t>(known - checkpoints_.begin());
   if (known == checkpoints_.end()) checkpoints_.push_back(checkpoint);
   return row;

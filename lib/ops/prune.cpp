@@ -70,7 +70,7 @@ std::optional<format::Manifest> manifest_of(const store::Store& store, const std
 Inventory look(const store::Store& store, const PruneOptions& options) {
   Inventory found;
   const std::vector<store::PinEntry> pins = store::read_pins(store);
-  const std::set<Digest> pending = store::bases_of_sets(store);
+  const std::set<format::BaseCheckpoint> pending = store::bases_of_sets(store);
   const store::Verdicts verdicts = store::read_verdicts(store);
   const auto add = [&](const std::string& directory, std::uint64_t step, bool retired) {
     Candidate candidate{.step = step, .retired = retired, .health = ops::Health::unreadable};
@@ -91,7 +91,7 @@ Inventory look(const store::Store& store, const PruneOptions& options) {
                                                                 : ops::Health::damaged,
                    .pinned = pinned.by_user,
                    .in_use = pinned.in_use,
-                   .pending = pending.contains(manifest->id),
+                   .pending = pending.contains(manifest->identity()),
                    .bases = manifest->bases};
       checkpoint.manifest = std::move(*manifest);
     } catch (const format::Damaged&) {
@@ -163,10 +163,10 @@ class Run {
   }
 
   bool drop(std::size_t i, const std::string& pattern) {
-    const Digest& id = inventory_.candidates[i].id;
+    const format::BaseCheckpoint identity = inventory_.candidates[i].identity();
     const auto depends = [&](const Candidate& c) {
       return std::any_of(c.bases.begin(), c.bases.end(),
-                         [&](const format::BaseCheckpoint& base) { return base.id == id; });
+                         [&](const format::BaseCheckpoint& base) { return base == identity; });
     };
     // A dependent that couldn't be encoded anew is a failure already.
     if (std::any_of(inventory_.candidates.begin(), inventory_.candidates.end(), depends)) return false;

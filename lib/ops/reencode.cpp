@@ -25,8 +25,8 @@
 namespace ckpt::ops {
 namespace {
 
-bool contains(const std::vector<Digest>& ids, const Digest& id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
+bool contains(const std::vector<format::BaseCheckpoint>& list, const format::BaseCheckpoint& checkpoint) {
+  return std::find(list.begin(), list.end(), checkpoint) != list.end();
 }
 
 /// The blocks of one run, ready to be written.
@@ -101,8 +101,7 @@ class ShardReencoder {
 
  private:
   std::uint32_t row_of(const format::BaseCheckpoint& checkpoint) {
-    const auto known = std::find_if(catalog_.bases.begin(), catalog_.bases.end(),
-                                    [&](const format::BaseCheckpoint& c) { return c.id == checkpoint.id; });
+    const auto known = std::find(catalog_.bases.begin(), catalog_.bases.end(), checkpoint);
     const auto row = static_cast<std::uint32_t>(known - catalog_.bases.begin());
     if (known == catalog_.bases.end()) catalog_.bases.push_back(checkpoint);
     return row;
@@ -111,7 +110,7 @@ class ShardReencoder {
   [[nodiscard]] bool stays(const format::BlockRecord& block) const {
     if (!plan_.only_where_needed) return false;
     if (!block.base || block.base->checkpoint == format::own_shard) return true;
-    return !contains(plan_.avoid, old_->catalog().bases.at(block.base->checkpoint).id);
+    return !contains(plan_.avoid, old_->catalog().bases.at(block.base->checkpoint));
   }
 
   EncodedRun encode_run(const BlockRun& run, RunReader& reader, Pool<Bytes>::Lease stored) {
@@ -152,16 +151,16 @@ class ShardReencoder {
 
 /// What the avoided checkpoints themselves depend on, and isn't avoided: the nearest of these.
 std::optional<store::Checkpoint> base_beyond(const store::Store& store, const store::Checkpoint& checkpoint,
-                                             const std::vector<Digest>& avoid) {
+                                             const std::vector<format::BaseCheckpoint>& avoid) {
   std::deque<format::BaseCheckpoint> open(checkpoint.manifest.bases.begin(), checkpoint.manifest.bases.end());
-  std::set<Digest> seen;
+  std::set<format::BaseCheckpoint> seen;
   while (!open.empty()) {
     const format::BaseCheckpoint next = open.front();
     open.pop_front();
-    if (!seen.insert(next.id).second) continue;
+    if (!seen.insert(next).second) continue;
     const auto found = store::find_base(store.path(), next);
     if (!found) continue;
-    if (!contains(avoid, next.id)) return found;
+    if (!contains(avoid, next)) return found;
     open.insert(open.end(), found->manifest.bases.begin(), found->manifest.bases.end());
   }
   return std::nullopt;
@@ -195,8 +194,8 @@ ReencodeResult reencode(const store::Store& store, const store::Checkpoint& chec
   return result;
 }
 
-void rebase(const store::Store& store, const store::Checkpoint& checkpoint, const std::vector<Digest>& avoid,
-            unsigned jobs, Monitor& monitor) {
+void rebase(const store::Store& store, const store::Checkpoint& checkpoint,
+            const std::vector<format::BaseCheckpoint>& avoid, unsigned jobs, Monitor& monitor) {
   const ReencodePlan plan{.base = base_beyond(store, checkpoint, avoid),
                           .avoid = avoid,
                           .only_where_needed = true,

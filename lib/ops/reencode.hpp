@@ -3,7 +3,7 @@
 // they hold, how it's cut into blocks, and their ids stay. For all of these the caller holds the store's lock.
 #pragma once
 
-#include "core/digest.hpp"
+#include "format/base.hpp"
 #include "ops/shard_encoder.hpp"
 #include "store/store.hpp"
 
@@ -20,7 +20,7 @@ struct ReencodePlan {
   /// Blocks may be stored against this one's. It doesn't depend on the checkpoint, and isn't damaged.
   std::optional<store::Checkpoint> base;
   /// Checkpoints that no block may refer to afterwards.
-  std::vector<Digest> avoid;
+  std::vector<format::BaseCheckpoint> avoid;
   /// Blocks that don't refer to any of `avoid` are taken over as they are.
   bool only_where_needed = false;
   /// Others depend on this checkpoint, so no block's chain may get longer.
@@ -39,8 +39,8 @@ ReencodeResult reencode(const store::Store& store, const store::Checkpoint& chec
 
 /// Encodes a checkpoint, committed or retired, so that it depends on none of `avoid`: what did is stored against what
 /// those depend on, or in full.
-void rebase(const store::Store& store, const store::Checkpoint& checkpoint, const std::vector<Digest>& avoid,
-            unsigned jobs, Monitor& monitor);
+void rebase(const store::Store& store, const store::Checkpoint& checkpoint,
+            const std::vector<format::BaseCheckpoint>& avoid, unsigned jobs, Monitor& monitor);
 
 /// Makes zeros of the tensors whose names match. The id is a new one, and the mark "lossy" gets reason_of_drop(pattern)
 /// also where no tensor matched, so that it isn't tried again. No checkpoint depends on it when this is called.

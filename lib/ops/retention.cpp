@@ -177,11 +177,11 @@ class Decider {
 
   /// Who uses a checkpoint reads what it's decoded against: that stays, too, and all of it as it is.
   void freeze() {
-    std::multimap<Digest, std::size_t> by_id;
+    std::multimap<format::BaseCheckpoint, std::size_t> by_identity;
     std::vector<std::size_t> todo;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (candidates_[i].health == Health::unreadable) continue;
-      by_id.emplace(candidates_[i].id, i);
+      by_identity.emplace(candidates_[i].identity(), i);
       frozen_[i] = candidates_[i].in_use;
       if (frozen_[i]) todo.push_back(i);
     }
@@ -189,7 +189,7 @@ class Decider {
       const std::size_t dependent = todo.back();
       todo.pop_back();
       for (const format::BaseCheckpoint& base : candidates_[dependent].bases) {
-        const auto [first, last] = by_id.equal_range(base.id);
+        const auto [first, last] = by_identity.equal_range(base);
         for (auto entry = first; entry != last; ++entry) {
           const std::size_t i = entry->second;
           if (frozen_[i]) continue;
@@ -212,7 +212,7 @@ class Decider {
   /// True of what can't be read itself, and may be what another one needs once it's mended.
   [[nodiscard]] bool is_missed(const Candidate& unreadable) const {
     const auto resolves = [](const Candidate& c, const format::BaseCheckpoint& base) {
-      return c.health != Health::unreadable && c.id == base.id;
+      return c.health != Health::unreadable && c.identity() == base;
     };
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (!decisions_[i].kept) continue;
@@ -249,17 +249,17 @@ class Decider {
   }
 
   void choose_rebases() {
-    std::set<Digest> gone, there;
+    std::set<format::BaseCheckpoint> gone, there;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       // One without tensors that it had has another id.
       const bool same = decisions_[i].kept && decisions_[i].drop.empty();
-      if (candidates_[i].health != Health::unreadable) (same ? there : gone).insert(candidates_[i].id);
+      if (candidates_[i].health != Health::unreadable) (same ? there : gone).insert(candidates_[i].identity());
     }
-    for (const Digest& id : there) gone.erase(id);
+    for (const format::BaseCheckpoint& base : there) gone.erase(base);
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       const auto& bases = candidates_[i].bases;
       const bool depends = std::any_of(bases.begin(), bases.end(),
-                                       [&](const format::BaseCheckpoint& base) { return gone.contains(base.id); });
+                                       [&](const format::BaseCheckpoint& base) { return gone.contains(base); });
       if (decisions_[i].kept && !frozen_[i] && depends) decisions_[i].avoid.assign(gone.begin(), gone.end());
     }
   }
@@ -303,17 +303,17 @@ std::vector<Decision> decide(const RetentionPolicy& policy, const std::vector<Ca
 }
 
 void hold_bases(const std::vector<Candidate>& candidates, std::vector<Decision>& decisions) {
-  std::multimap<Digest, std::size_t> by_id;
+  std::multimap<format::BaseCheckpoint, std::size_t> by_identity;
   std::vector<std::size_t> todo;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].health != Health::unreadable) by_id.emplace(candidates[i].id, i);
+    if (candidates[i].health != Health::unreadable) by_identity.emplace(candidates[i].identity(), i);
     if (decisions[i].kept) todo.push_back(i);
   }
   while (!todo.empty()) {
     const std::size_t dependent = todo.back();
     todo.pop_back();
     for (const format::BaseCheckpoint& base : candidates[dependent].bases) {
-      const auto [first, last] = by_id.equal_range(base.id);
+      const auto [first, last] = by_identity.equal_range(base);
       const bool there = std::any_of(first, last, [&](const auto& entry) { return decisions[entry.second].kept; });
       if (there || first == last) continue;
       decisions[first->second].kept = true;
@@ -325,9 +325,9 @@ void hold_bases(const std::vector<Candidate>& candidates, std::vector<Decision>&
 
 std::vector<std::size_t> removal_order(const std::vector<Candidate>& candidates,
                                        const std::vector<Decision>& decisions) {
-  std::multimap<Digest, std::size_t> by_id;
+  std::multimap<format::BaseCheckpoint, std::size_t> by_identity;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (!decisions[i].kept) by_id.emplace(candidates[i].id, i);
+    if (!decisions[i].kept) by_identity.emplace(candidates[i].identity(), i);
   }
   std::vector<std::size_t> bases_first;
   std::vector<bool> seen(candidates.size(), false);
@@ -346,7 +346,7 @@ std::vector<std::size_t> removal_order(const std::vector<Candidate>& candidates,
       seen[i] = true;
       stack.emplace_back(i, true);
       for (const format::BaseCheckpoint& base : candidates[i].bases) {
-        const auto [first, last] = by_id.equal_range(base.id);
+        const auto [first, last] = by_identity.equal_range(base);
         for (auto entry = first; entry != last; ++entry) {
           if (!seen[entry->second]) stack.emplace_back(entry->second, false);
         }

@@ -39,13 +39,16 @@ struct Candidate {
   bool in_use = false;                        ///< by a process that lives
   bool pending = false;                       ///< a set in the making depends on it
   std::vector<format::BaseCheckpoint> bases;  ///< what it depends on
+
+  /// As others name it that depend on it.
+  [[nodiscard]] format::BaseCheckpoint identity() const { return {.id = id, .step = step}; }
 };
 
 struct Decision {
   bool kept = false;
-  std::vector<std::string_view> rules;  ///< why it's kept; see PruneDecision
-  std::vector<std::string> drop;        ///< patterns
-  std::vector<Digest> avoid;            ///< not empty: to be encoded anew, without depending on any of these
+  std::vector<std::string_view> rules;        ///< why it's kept; see PruneDecision
+  std::vector<std::string> drop;              ///< patterns
+  std::vector<format::BaseCheckpoint> avoid;  ///< not empty: to be encoded anew, without depending on any of these
 };
 
 /// Throws Errc::invalid_argument for a policy that can't be meant.

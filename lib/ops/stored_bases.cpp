@@ -20,8 +20,8 @@ constexpr std::size_t most_open = 32;
 std::shared_ptr<const format::ContainerReader> StoredBases::open(const format::BaseCheckpoint& checkpoint,
                                                                  std::uint32_t rank) const {
   const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(open_.begin(), open_.end(), [&](const Open& o) { return o.id == checkpoint.id && o.rank == rank; });
+  const auto found = std::find_if(open_.begin(), open_.end(),
+                                  [&](const Open& o) { return o.checkpoint == checkpoint && o.rank == rank; });
   if (found != open_.end()) {
     std::rotate(found, found + 1, open_.end());
     return open_.back().reader;
@@ -36,7 +36,7 @@ std::shared_ptr<const format::ContainerReader> StoredBases::open(const format::B
   const std::shared_ptr<const format::BaseContainers> self(std::shared_ptr<void>(), this);
   auto reader = open_shard(*base, rank, self);
   if (open_.size() == most_open) open_.erase(open_.begin());
-  open_.push_back({.id = checkpoint.id, .rank = rank, .reader = reader});
+  open_.push_back({.checkpoint = checkpoint, .rank = rank, .reader = reader});
   return reader;
 }
 

@@ -24,7 +24,7 @@ class StoredBases final : public format::BaseContainers {
 
  private:
   struct Open {
-    Digest id;
+    format::BaseCheckpoint checkpoint;
     std::uint32_t rank = 0;
     std::shared_ptr<const format::ContainerReader> reader;
   };

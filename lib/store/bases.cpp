@@ -42,20 +42,16 @@ std::string store_path_of(const Checkpoint& checkpoint) {
 }
 
 std::optional<Checkpoint> find_base(const std::string& store_path, const format::BaseCheckpoint& base) {
-  // Where it was when it became a base is where it mostly still is: one manifest is read, not all.
   const std::string likely = store_path + "/" + step_name(base.step);
-  if (auto found = checkpoint_in(likely, false); found && found->manifest.id == base.id) return found;
-  const Store store = Store::open(store_path);
-  std::size_t committed = 0;
-  const std::vector<std::string> directories = all_directories(store, committed);
-  for (std::size_t i = directories.size(); i-- > 0;) {
-    auto found = checkpoint_in(directories[i], i >= committed);
-    if (found && found->manifest.id == base.id) return found;
+  if (auto found = checkpoint_in(likely, false); found && found->manifest.identity() == base) return found;
+  for (const std::string& directory : Store::open(store_path).retired_directories()) {
+    auto found = checkpoint_in(directory, true);
+    if (found && found->manifest.identity() == base) return found;
   }
   return std::nullopt;
 }
 
-std::vector<Checkpoint> dependents_of(const Store& store, const Digest& id) {
+std::vector<Checkpoint> dependents_of(const Store& store, const format::BaseCheckpoint& base) {
   std::vector<Checkpoint> dependents;
   std::size_t committed = 0;
   const std::vector<std::string> directories = all_directories(store, committed);
@@ -63,8 +59,7 @@ std::vector<Checkpoint> dependents_of(const Store& store, const Digest& id) {
     auto found = checkpoint_in(directories[i], i >= committed);
     if (!found) continue;
     const auto& bases = found->manifest.bases;
-    const bool needs =
-        std::any_of(bases.begin(), bases.end(), [&](const format::BaseCheckpoint& b) { return b.id == id; });
+    const bool needs = std::find(bases.begin(), bases.end(), base) != bases.end();
     if (needs) dependents.push_back(std::move(*found));
   }
   return dependents;

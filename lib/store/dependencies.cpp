@@ -5,20 +5,20 @@
 #include "store/pending_set.hpp"
 
 namespace ckpt::store {
-std::set<Digest> bases_of_sets(const Store& store) {
-  std::set<Digest> ids;
+std::set<format::BaseCheckpoint> bases_of_sets(const Store& store) {
+  std::set<format::BaseCheckpoint> bases;
   for (const SetContent& set : pending_sets(store)) {
     for (const auto& [rank, name] : set.files) {
       const std::string path = store.pending() + "/" + set_name(set.key) + "/" + name;
       try {
-        for (const format::BaseCheckpoint& base : format::read_container_summary(path).bases) ids.insert(base.id);
+        for (const format::BaseCheckpoint& base : format::read_container_summary(path).bases) bases.insert(base);
       } catch (const Error& error) {
         // Committed or retired in this moment, or damaged.
         if (error.code() != Errc::not_found && error.code() != Errc::damaged) throw;
       }
     }
   }
-  return ids;
+  return bases;
 }
 
 }  // namespace ckpt::store

@@ -2,15 +2,15 @@
 // Which checkpoints sets in the making are decoded against. What removes or changes a checkpoint asks here first.
 #pragma once
 
-#include "core/digest.hpp"
+#include "format/base.hpp"
 #include "store/store.hpp"
 
 #include <set>
 
 namespace ckpt::store {
 
-/// Ids of the checkpoints that sets in the making depend on. What can't be read depends on nothing: it can't be
+/// The checkpoints that sets in the making depend on. What can't be read depends on nothing: it can't be
 /// committed.
-[[nodiscard]] std::set<Digest> bases_of_sets(const Store& store);
+[[nodiscard]] std::set<format::BaseCheckpoint> bases_of_sets(const Store& store);
 
 }  // namespace ckpt::store

@@ -56,10 +56,10 @@ std::vector<Discarded> read_trash(const Store& store) {
 /// looks, a later look sees it.
 void find_needed(const Store& store, std::vector<Discarded>& entries) {
   const std::vector<PinEntry> pins = read_pins(store);
-  std::set<Digest> needed = bases_of_sets(store);
+  std::set<format::BaseCheckpoint> needed = bases_of_sets(store);
   const auto add_bases = [&](const std::optional<format::Manifest>& manifest) {
     if (!manifest) return;
-    for (const format::BaseCheckpoint& base : manifest->bases) needed.insert(base.id);
+    for (const format::BaseCheckpoint& base : manifest->bases) needed.insert(base);
   };
   const Verdicts verdicts = read_verdicts(store);
   const auto is_good = [&](const format::Manifest& manifest) {
@@ -79,7 +79,7 @@ void find_needed(const Store& store, std::vector<Discarded>& entries) {
       const Pinned pinned = pinned_by(pins, *entry.manifest, !entry.was_committed());
       // The newest good one may have been retired since: then there must be one to go back to.
       const bool is_last_hope = !any_good && entry.was_committed() && is_good(*entry.manifest);
-      if (!pinned.by_user && !pinned.in_use && !is_last_hope && !needed.contains(entry.manifest->id)) continue;
+      if (!pinned.by_user && !pinned.in_use && !is_last_hope && !needed.contains(entry.manifest->identity())) continue;
       entry.needed = more = true;
       add_bases(entry.manifest);
     }

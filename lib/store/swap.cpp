@@ -57,9 +57,9 @@ void require_writable(const Checkpoint& checkpoint) {
 
 /// Other checkpoints, sets in the making or processes depend on it.
 bool is_needed(const Store& store, const Checkpoint& checkpoint) {
-  const Digest& id = checkpoint.manifest.id;
-  return pinned_by(read_pins(store), checkpoint.manifest, false).in_use || bases_of_sets(store).contains(id) ||
-         !dependents_of(store, id).empty();
+  const format::BaseCheckpoint identity = checkpoint.manifest.identity();
+  return pinned_by(read_pins(store), checkpoint.manifest, false).in_use || bases_of_sets(store).contains(identity) ||
+         !dependents_of(store, identity).empty();
 }
 
 /// Retires a copy that shares the containers, so that what is stored against them can still be read. Its manifest comes

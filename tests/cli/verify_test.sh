@@ -6,8 +6,8 @@
 store() {
   make_dir 1 run1
   make_dir 2 run2
-  save run1 st@1
-  save run2 st@2
+  save --encode=raw run1 st@1
+  save --encode=raw run2 st@2
 }
 shard() { echo "$1"/*.ckpt; }
 # flip FILE OFFSET [BIT]

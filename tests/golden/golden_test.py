@@ -14,7 +14,7 @@ import golden_tree
 import read_golden
 from tap import check, main, run
 
-STORES = ("v1-single", "v1-ranks", "v1-suspect", "v1-retired")
+STORES = ("v1-single", "v1-ranks", "v1-suspect", "v1-retired", "v1-typed")
 
 
 def copy(store):
@@ -46,6 +46,8 @@ def checkpoints(store):
         return [("0000000100", f"{store}@100", ["r0", "r1"])]
     if store == "v1-suspect":
         return [("0000000001", f"{store}@1", ["u1"]), ("0000000002", f"{store}@2", ["u2"])]
+    if store == "v1-typed":
+        return [(f"{step:010}", f"{store}@{step}", [f"y{step}"]) for step in (1, 2, 3)]
     two, three = retired_id(store, 2), retired_id(store, 3)
     return [("0000000001", f"{store}@1", ["t1"]), ("0000000002", f"{store}@2", ["t22"]),
             (f".retired/{two[0]}", f"{store}@id:{two[1]}", ["t2"]),

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import stat
+import struct
 import sys
 
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures")
@@ -62,6 +63,47 @@ def suspect(top, step):
 def retired(top, step):
     take(top, "single.pt", "model.pt")
     put(top + b"/step", b"%d\n" % step)
+
+
+def safetensors(path, tensors):
+    """tensors: (name, dtype, shape, bytes)"""
+    header, data = {}, b""
+    for name, dtype, shape, content in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    put(path, struct.pack("<Q", len(text)) + text + data)
+
+
+def typed(top, step):
+    """A step of training in small: all that a codec is made for. Sums of random integers, so that no mathematical
+    library has a say in the bits."""
+    count = 33000
+    rng = random.Random(7)
+    bell = lambda: sum(rng.getrandbits(16) for _ in range(4)) - 4 * 32767.5
+    scale = [2.0 ** -rng.randrange(18, 26) for _ in range(count)]
+    weights = [bell() * s for s in scale]
+    squares = [abs(bell()) * 2.0 ** -40 for _ in range(count)]
+    table = [rng.getrandbits(16) for _ in range(count)]
+    for _ in range(step - 1):
+        weights = [w + bell() * 2.0 ** -40 for w in weights]
+        squares = [v * 0.99 + abs(bell()) * 2.0 ** -50 for v in squares]
+        for _ in range(count // 100):
+            table[rng.randrange(count)] ^= 1 << rng.randrange(6)
+    master = struct.pack(f"<{count}f", *weights)
+    bits = struct.unpack(f"<{count}I", master)
+    half = struct.pack(f"<{count}H", *((u + 0x7fff + (u >> 16 & 1)) >> 16 for u in bits))
+    moment = struct.pack(f"<{count}f", *squares)
+    frozen = struct.pack(f"<{count}H", *(random.Random(9).getrandbits(16) for _ in range(count)))
+    counters = struct.pack("<9000q", *(1_000_000 * i + step * 17 for i in range(9000)))
+    safetensors(top + b"/model.safetensors",
+                [("copy", "BF16", [count], half), ("master", "F32", [count], master), ("frozen", "BF16", [count], frozen),
+                 ("tied", "F32", [count], master)])
+    safetensors(top + b"/optimizer-%d.safetensors" % step,
+                [("moment", "F32", [count], moment), ("table", "BF16", [count], struct.pack(f"<{count}H", *table)),
+                 ("counters", "I64", [9000], counters)])
+    put(top + b"/log.txt", b"".join(b"step %d of many: loss %d\n" % (i, i * 37 % 100) for i in range(3000 + step)))
 
 
 def make(kind, number, top):

@@ -23,26 +23,33 @@ finish() {
 
 tree make single 5 "$scratch/s5"
 tree make single 6 "$scratch/s6"
-ckpt-save --meta=loss=0.5 --meta='who=größe' "$scratch/s5" v1-single@5
-ckpt-save --owner "$scratch/s6" v1-single@6
+ckpt-save --encode=raw --meta=loss=0.5 --meta='who=größe' "$scratch/s5" v1-single@5
+ckpt-save --encode=raw --owner "$scratch/s6" v1-single@6
 finish v1-single s5 s6
 
 for rank in 1 0; do
   tree make ranks $rank "$scratch/r$rank"
-  ckpt-save --rank=$rank --world-size=2 --attempt=3 "$scratch/r$rank" v1-ranks@100
+  ckpt-save --encode=raw --rank=$rank --world-size=2 --attempt=3 "$scratch/r$rank" v1-ranks@100
 done
 finish v1-ranks r0 r1
 
 for step in 1 2; do
   tree make suspect $step "$scratch/u$step"
-  ckpt-save -q --allow-malformed "$scratch/u$step" v1-suspect@$step
+  ckpt-save --encode=raw -q --allow-malformed "$scratch/u$step" v1-suspect@$step
 done
 finish v1-suspect u1 u2
 
 for step in 1 2 3; do
   tree make retired $step "$scratch/t$step"
-  ckpt-save --attempt=0 "$scratch/t$step" v1-retired@$step
+  ckpt-save --encode=raw --attempt=0 "$scratch/t$step" v1-retired@$step
 done
 tree make retired 22 "$scratch/t22"
-ckpt-save --attempt=1 --resumed-from=1 "$scratch/t22" v1-retired@2
+ckpt-save --encode=raw --attempt=1 --resumed-from=1 "$scratch/t22" v1-retired@2
 finish v1-retired t1 t2 t3 t22
+
+# Blocks of all codecs: three steps, each against the one before.
+for step in 1 2 3; do
+  tree make typed $step "$scratch/y$step"
+  ckpt-save "$scratch/y$step" v1-typed@$step
+done
+finish v1-typed y1 y2 y3

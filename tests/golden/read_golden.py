@@ -46,18 +46,132 @@ def xxh64(data):
     return xxhash.XXH3_64bits(data, len(data))
 
 
-def decode(codec, stored, raw_size, digest):
-    """A block or a section as it was before it was encoded."""
+def unpack(frame, raw_size):
+    out = ctypes.create_string_buffer(max(raw_size, 1))
+    need(libzstd.ZSTD_decompress(out, raw_size, frame, len(frame)) == raw_size, "zstd frame")
+    return out.raw[:raw_size]
+
+
+def decode(codec, stored, raw_size, digest, base):
+    """A block or a section as it was before it was encoded; base(size) gives that many bytes of its base."""
     if codec == 0:
         raw = stored
     elif codec == 1:
-        out = ctypes.create_string_buffer(max(raw_size, 1))
-        need(libzstd.ZSTD_decompress(out, raw_size, stored, len(stored)) == raw_size, "zstd frame")
-        raw = out.raw[:raw_size]
+        raw = unpack(stored, raw_size)
+    elif codec == 2:
+        raw = typed_block(stored, raw_size, base and base(raw_size))
+    elif codec == 3:
+        raw = base(raw_size)
+    elif codec == 4:
+        raw = typed_block(stored, raw_size, base(2 * raw_size))
     else:
         raise Bad(f"codec {codec}")
     need(len(raw) == raw_size and xxh128(raw) == digest, "raw hash")
     return raw
+
+
+# --- typed blocks --------------------------------------------------------------------------------------------------
+
+def to_bfloat16(u):
+    if u & 0x7fffffff > 0x7f800000:
+        return 0x7fc0
+    return (u + 0x7fff + (u >> 16 & 1)) >> 16 & 0xffff
+
+
+def to_float16(u):
+    if u & 0x7fffffff > 0x7f800000:
+        return u >> 16 & 0x8000 | 0x7e00
+    value = struct.unpack("<f", struct.pack("<I", u))[0]
+    try:
+        return struct.unpack("<H", struct.pack("<e", value))[0]
+    except OverflowError:
+        return u >> 16 & 0x8000 | 0x7c00
+
+
+def numbers(data, width):
+    return [int.from_bytes(data[i:i + width], "little") for i in range(0, len(data), width)]
+
+
+def take_stream(data, at, size):
+    """The next stream, of `size` bytes, and where it ends."""
+    method, stored = struct.unpack("<BI", data[at:at + 5])
+    at += 5
+    body = data[at:at + stored]
+    need(len(body) == stored, "a stream ends early")
+    if method == 0:
+        need(stored == size, "size of a stream")
+    elif method == 1:
+        need(stored == 1 and size > 0, "a constant stream")
+        body = body * size
+    elif method == 2:
+        body = unpack(body, size)
+    else:
+        raise Bad(f"stream method {method}")
+    return body, at + stored
+
+
+def typed_block(data, raw_size, base):
+    kind, width, lead, predictor, rounding, count, zero = struct.unpack("<BBBBBBH", data[:8])
+    need(kind <= 1 and width in (1, 2, 4, 8) and lead < width and predictor <= 2 and rounding <= 2 and zero == 0,
+         "head of a typed block")
+    need((predictor == 0) == (base is None), "a predictor without a base, or the other way round")
+    groups = [struct.unpack("<BBBBIQ", data[8 + 16 * g:24 + 16 * g]) for g in range(count)]
+    elements = (raw_size - lead) // width
+    need(groups[-1][0] == 255 and sum(g[4] for g in groups) == elements, "groups")
+    at = 8 + 16 * count
+    tail = (raw_size - lead) % width
+    front, back = data[at:at + lead], data[at + lead:at + lead + tail]
+    at += lead + tail
+
+    bits = 8 * width
+    mask, high = (1 << bits) - 1, 1 << bits - 1
+    predicted = None
+    if rounding:
+        predicted = [(to_bfloat16 if rounding == 1 else to_float16)(u) for u in numbers(base, 4)]
+    elif base is not None:
+        predicted = numbers(base[lead:lead + elements * width], width)
+
+    residuals = []  # a list for each group
+    for _, form, sign, _, size, center in groups:
+        stored = size
+        if form == 1:
+            bitmap, at = take_stream(data, at, (size + 7) // 8)
+            flags = [bitmap[i // 8] >> i % 8 & 1 for i in range(size)]
+            stored = sum(flags)
+        planes = []
+        for _ in range(width):
+            plane, at = take_stream(data, at, stored)
+            planes.append(plane)
+        values = [int.from_bytes(bytes(column), "little") for column in zip(*planes)]
+        if form == 1:
+            left = iter(values)
+            values = [next(left) if flag else 0 for flag in flags]
+        if sign == 1:
+            values = [r >> 1 ^ (mask if r & 1 else 0) for r in values]
+        residuals.append(iter([(r + center) & mask for r in values]))
+    need(at == len(data), "bytes behind the last stream")
+
+    def order(x):
+        return x ^ (mask if x & high else high) if kind else x
+
+    def unorder(m):
+        return m ^ (high if m & high else mask) if kind else m
+
+    out = [front]
+    for i in range(elements):
+        group = 0
+        if count > 1:
+            key = predicted[i] << 1 >> bits - 8 & 0xff
+            group = next(g for g in range(count) if key <= groups[g][0])
+        r = next(residuals[group])
+        if predictor == 1:
+            r = unorder((order(predicted[i]) + r) & mask)
+        elif predictor == 2:
+            r ^= predicted[i]
+        elif kind:
+            r = r >> 1 | (r & 1) << bits - 1
+        out.append(r.to_bytes(width, "little"))
+    return b"".join(out) + back
 
 
 # --- sealed JSON ---------------------------------------------------------------------------------------------------
@@ -72,7 +186,7 @@ def sealed_json(path, kind):
     value = json.loads(text)
     need(value["format"] == kind, f"{path} is not a {kind}")
     need(value["version"][0] == 1, f"{path} has version {value['version']}")
-    need(value["incompat"] == 0, f"{path} needs a feature that isn't known")
+    need(value["incompat"] & ~3 == 0, f"{path} needs a feature that isn't known")
     return value
 
 
@@ -139,13 +253,15 @@ def digests(table, name):
 # --- container -----------------------------------------------------------------------------------------------------
 
 class Container:
-    def __init__(self, path):
+    def __init__(self, path, store):
         with open(path, "rb") as file:
             self.data = file.read()
+        self.store = store
         self.check_ends()
         self.check_sums()
         self.catalog = None
-        self.blocks = []  # (raw size, digest, raw bytes)
+        self.blocks = []  # (raw size, digest, codec, place, stored size, base)
+        self.decoded = {}
         self.read_frames()
         self.check_index()
 
@@ -156,7 +272,7 @@ class Container:
         need(header[:8] == bytes.fromhex("89434b50540d0a1a"), "header magic")
         major, minor, zero, _, _, incompat, z1, z2, checksum = struct.unpack("<HHIQQQQQQ", header[8:])
         need(checksum == xxh64(header[:56]), "header checksum")
-        need(major == 1 and incompat == 0, f"version {major}.{minor}, incompat flags {incompat:x}")
+        need(major == 1 and incompat & ~3 == 0, f"version {major}.{minor}, incompat flags {incompat:x}")
         need(zero == z1 == z2 == 0, "reserved field of the header")
 
         need(footer[120:] == bytes.fromhex("1a0a0d54504b4389"), "footer magic")
@@ -164,7 +280,7 @@ class Container:
         index_at, index_size = struct.unpack("<QQ", footer[:16])
         sums_at, sums_size = struct.unpack("<QQ", footer[32:48])
         size, _, _, incompat, major, minor, zero = struct.unpack("<QQQQHHI", footer[64:104])
-        need(major == 1 and incompat == 0 and zero == 0, f"version {major}.{minor}, incompat flags {incompat:x}")
+        need(major == 1 and incompat & ~3 == 0 and zero == 0, f"version {major}.{minor}, incompat flags {incompat:x}")
         need(size == len(data) and sums_at + sums_size == size - 128, "places in the footer")
         self.index_at, self.sums_at = index_at, sums_at
         self.index = data[index_at:index_at + index_size]
@@ -197,19 +313,43 @@ class Container:
             need(kind != 2 or first == len(self.blocks), "block numbers")
             for i in range(count):
                 entry = 48 + i * entry_size
-                raw_size, stored_size, codec = struct.unpack("<QQQ", header[entry:entry + 24])
+                raw_size, stored_size, codec, depth, zero, zero2 = struct.unpack("<QQBBHI", header[entry:entry + 24])
+                need(zero == zero2 == 0 and depth <= 8, "frame entry")
                 digest = header[entry + 24:entry + 40]
-                raw = decode(codec, data[at:at + stored_size], raw_size, digest)
+                base = struct.unpack("<IIQ16s", header[entry + 40:entry + 72]) if depth > 0 else None
                 if kind == 1:
                     need(self.catalog is None and not self.blocks, "a second catalog")
-                    self.catalog = document(raw)
+                    self.catalog = document(decode(codec, data[at:at + stored_size], raw_size, digest, None))
                 else:
-                    self.blocks.append((raw_size, digest, raw))
+                    self.blocks.append((raw_size, digest, codec, at, stored_size, base))
                 at += stored_size
             need(at == end, "frame payload")
         need(at == self.index_at, "place of the index")
         need(self.skip_to_8(at + len(self.index)) == self.sums_at, "place of the sums")
         need(self.catalog is not None, "no catalog")
+
+    def raw(self, number, depth=0):
+        """The bytes of a block."""
+        if number not in self.decoded:
+            need(depth <= 8, "a chain of bases that is too long")
+            raw_size, digest, codec, at, stored_size, base = self.blocks[number]
+            stored = self.data[at:at + stored_size]
+            find = base and (lambda size: self.base_bytes(base, size, depth + 1))
+            self.decoded[number] = decode(codec, stored, raw_size, digest, find)
+        return self.decoded[number]
+
+    def base_bytes(self, base, size, depth):
+        row, rank, number, digest = base
+        container = self
+        if row != 0xffffffff:
+            bases = self.catalog["bases"]
+            container = find_container(self.store, digests(bases, "id")[row], column(bases, "step", "Q")[row], rank)
+        need(container.blocks[number][1] == digest, "hash of a base")
+        found = container.raw(number, depth)
+        if len(found) < size:
+            found += container.raw(number + 1, depth)
+        need(len(found) == size, "size of a base")
+        return found
 
     def skip_to_8(self, at):
         end = (at + 7) // 8 * 8
@@ -267,7 +407,7 @@ def restore(container, dest):
         elif kind == 0:
             with open(name, "xb") as file:
                 for number in blocks:
-                    file.write(container.blocks[number][2])
+                    file.write(container.raw(number))
                 need(file.tell() == size, f"size of {path!r}")
             os.chmod(name, mode)
             os.utime(name, ns=(mtime, mtime))
@@ -285,17 +425,44 @@ def restore(container, dest):
         os.utime(name, ns=(mtime, mtime))
 
 
+containers = {}  # those that were needed as bases
+
+
+def find_container(store, identity, step, rank):
+    key = (os.path.realpath(store), identity, step, rank)
+    if key not in containers:
+        retired = os.path.join(store, ".retired")
+        places = [os.path.join(store, f"{step:010}")]
+        places += [os.path.join(retired, name) for name in (os.listdir(retired) if os.path.isdir(retired) else [])]
+        for place in places:
+            if not os.path.exists(os.path.join(place, "manifest.json")):
+                continue
+            manifest = sealed_json(os.path.join(place, "manifest.json"), "ckpt-manifest")
+            if (manifest["id"], manifest["step"]) == (identity.hex(), step):
+                containers[key] = Container(os.path.join(place, manifest["shards"][rank]["file"]), store)
+                break
+        need(key in containers, f"the base of step {step} is gone")
+    return containers[key]
+
+
+def store_of(directory):
+    store = os.path.dirname(os.path.abspath(directory))
+    return os.path.dirname(store) if os.path.basename(store) == ".retired" else store
+
+
 def read_checkpoint(directory, dest=None):
     manifest = sealed_json(os.path.join(directory, "manifest.json"), "ckpt-manifest")
     need([s["rank"] for s in manifest["shards"]] == list(range(manifest["world_size"])), "ranks")
     roots = b""
     for shard in manifest["shards"]:
         rank = shard["rank"]
-        container = Container(os.path.join(directory, shard["file"]))
+        container = Container(os.path.join(directory, shard["file"]), store_of(directory))
         need(len(container.data) == shard["size"], f"size of shard {rank}")
         need(container.digest.hex() == shard["digest"], f"digest of shard {rank}")
         need(container.root().hex() == shard["root"], f"root of shard {rank}")
         info = container.catalog["shard"]
+        for number in range(len(container.blocks)):
+            container.raw(number)
         need((info["step"], info["rank"], info["world_size"]) == (manifest["step"], rank, manifest["world_size"]),
              f"shard {rank} belongs to something else")
         roots += struct.pack("<I", rank) + container.root()
@@ -309,10 +476,7 @@ if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     try:
-        store = os.path.dirname(os.path.abspath(sys.argv[1]))
-        if os.path.basename(store) == ".retired":
-            store = os.path.dirname(store)
-        sealed_json(os.path.join(store, "ckpt-store.json"), "ckpt-store")
+        sealed_json(os.path.join(store_of(sys.argv[1]), "ckpt-store.json"), "ckpt-store")
         read_checkpoint(*sys.argv[1:])
     except (Bad, OSError, KeyError, IndexError, ValueError, struct.error) as error:
         print(f"read_golden.py: {sys.argv[1]}: {error!r}", file=sys.stderr)

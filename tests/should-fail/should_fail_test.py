@@ -43,7 +43,7 @@ def make_store(path="st"):
     os.symlink("empty.txt", "run/link")
     for entry in ("run/empty.txt", "run/hard"):
         os.chmod(entry, 0o644)
-    run("ckpt-save", "run", path + "@1", stderr=False)
+    run("ckpt-save", "--encode=raw", "run", path + "@1", stderr=False)
 
 
 def refuses(verify=(1, 2), restore=(2,), stored=None, values=True):
@@ -492,7 +492,7 @@ def _(shard):
 
 @container("a footer with an unknown incompat flag that the header doesn't show")
 def _(shard):
-    shard.edit_footer = lambda f: struct.pack_into("<Q", f, 88, 1)
+    shard.edit_footer = lambda f: struct.pack_into("<Q", f, 88, 1 << 5)
 
 
 @container("a header with bytes where zeros must be", verify=(0, 1, 2), restore=(0, 2))
@@ -694,7 +694,7 @@ def _():
 
 @store("a store with an unknown incompat flag")
 def _():
-    edit_description(incompat=1)
+    edit_description(incompat=8)
 
 
 @store("a store whose description is nested a million deep")

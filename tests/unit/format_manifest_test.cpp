@@ -241,7 +241,7 @@ TEST_SUITE("format manifest") {
       return code_of([&] { check_store_description(text, "x", for_writing); });
     };
     const auto set = [](const char* key, std::uint64_t value) { return [=](OrderedJson& o) { o[key] = value; }; };
-    CHECK(code(false, set("incompat", 1)) == Errc::unsupported);
+    CHECK(code(false, set("incompat", 4)) == Errc::unsupported);
     CHECK(code(false, set("ro_compat", 1)) == Errc::interrupted);
     CHECK(code(true, [](OrderedJson& o) { o["version"] = {1, 1}; }) == Errc::unsupported);
     CHECK(code(false, [](OrderedJson& o) { o["version"] = {1, 1}; }) == Errc::interrupted);

@@ -213,7 +213,7 @@ TEST_SUITE("retention properties") {
         const auto& avoid = decisions[i].avoid;
         if (avoid.empty() || histories.chance(30)) continue;
         std::erase_if(candidates[i].bases, [&](const format::BaseCheckpoint& base) {
-          return std::find(avoid.begin(), avoid.end(), base.id) != avoid.end();
+          return std::find(avoid.begin(), avoid.end(), base) != avoid.end();
         });
       }
       hold_bases(candidates, decisions);
@@ -221,7 +221,7 @@ TEST_SUITE("retention properties") {
         if (!decisions[i].kept) continue;
         for (const format::BaseCheckpoint& base : candidates[i].bases) {
           for (std::size_t b = 0; b < candidates.size(); ++b) {
-            const bool is_base = candidates[b].id == base.id && candidates[b].health != Health::unreadable;
+            const bool is_base = candidates[b].identity() == base && candidates[b].health != Health::unreadable;
             CHECK((!is_base || decisions[b].kept));
           }
         }
@@ -233,20 +233,20 @@ TEST_SUITE("retention properties") {
     for_random([](Histories&, RetentionPolicy policy, const std::vector<Candidate>& candidates) {
       policy.drop_after.push_back({.last = 1, .pattern = "m*"});
       const auto decisions = decide(policy, candidates);
-      std::set<Digest> used;
+      std::set<format::BaseCheckpoint> used;
       const auto use = [&](const Candidate& c) {
-        for (const format::BaseCheckpoint& base : c.bases) used.insert(base.id);
+        for (const format::BaseCheckpoint& base : c.bases) used.insert(base);
       };
       for (const Candidate& c : candidates) {
         if (c.in_use && c.health != Health::unreadable) use(c);
       }
       for (std::size_t round = 0; round < candidates.size(); ++round) {
         for (const Candidate& c : candidates) {
-          if (used.contains(c.id) && c.health != Health::unreadable) use(c);
+          if (used.contains(c.identity()) && c.health != Health::unreadable) use(c);
         }
       }
       for (std::size_t i = 0; i < candidates.size(); ++i) {
-        const bool is_used = candidates[i].in_use || used.contains(candidates[i].id);
+        const bool is_used = candidates[i].in_use || used.contains(candidates[i].identity());
         if (!is_used || candidates[i].health == Health::unreadable) continue;
         CHECK(decisions[i].kept);
         CHECK(decisions[i].avoid.empty());
@@ -272,7 +272,7 @@ TEST_SUITE("retention properties") {
         if (decisions[i].kept) continue;
         for (const format::BaseCheckpoint& base : candidates[i].bases) {
           for (std::size_t b = 0; b < candidates.size(); ++b) {
-            if (candidates[b].id == base.id && !decisions[b].kept) CHECK(place[i] < place[b]);
+            if (candidates[b].identity() == base && !decisions[b].kept) CHECK(place[i] < place[b]);
           }
         }
       }

@@ -154,7 +154,7 @@ TEST_SUITE("retention rules") {
     const std::vector<Candidate> candidates = {at(1), on(2, {1}), on(3, {2}), on(4, {3})};
     const auto decisions = decide({.last = 1, .every = 3}, candidates);
     CHECK(kept_of(candidates, decisions) == Steps{3, 4});
-    std::vector<Digest> gone = {id_of(1), id_of(2)};
+    std::vector<format::BaseCheckpoint> gone = {candidates[0].identity(), candidates[1].identity()};
     std::sort(gone.begin(), gone.end());
     CHECK(decisions[2].avoid == gone);
     CHECK(decisions[3].avoid.empty());
@@ -170,10 +170,12 @@ TEST_SUITE("retention rules") {
     for (const Decision& decision : decisions) CHECK((decision.avoid.empty() && decision.drop.empty()));
   }
 
-  TEST_CASE("the same content at two steps is one base") {
-    std::vector<Candidate> candidates = {at(1), at(2), on(3, {1})};
+  TEST_CASE("the same content at another step is no base: it may be stored against the one that goes") {
+    std::vector<Candidate> candidates = {at(1), on(2, {1}), on(3, {1})};
     candidates[1].id = candidates[0].id;
-    CHECK(decide({.last = 2}, candidates)[2].avoid.empty());
+    const auto decisions = decide({.last = 2}, candidates);
+    CHECK(decisions[1].avoid == std::vector{candidates[0].identity()});
+    CHECK(decisions[2].avoid == std::vector{candidates[0].identity()});
   }
 
   TEST_CASE("a policy that can't be meant is refused") {

@@ -345,10 +345,9 @@ TEST_SUITE("store swapping") {
     format_test::write_file(temporary.path(),
                             format_test::read_file(checkpoint.shard_path(checkpoint.manifest.shards[0])));
     const os::FileLock lock(lock_path(store), std::chrono::milliseconds(0));
-    const auto shard = swap_shard(store, checkpoint, temporary.path(), checkpoint.manifest.shards[0]);
-    CHECK(shard.file == "shard-00000-of-00001.1.ckpt");
+    swap_containers(store, checkpoint, checkpoint.manifest, {{.rank = 0, .temporary = temporary.path()}});
     CHECK(names_in(store.step_directory(5)) == Names{"manifest.json", "shard-00000-of-00001.1.ckpt"});
-    CHECK(store.find(5)->manifest.shards[0].file == shard.file);
+    CHECK(store.find(5)->manifest.shards[0].file == "shard-00000-of-00001.1.ckpt");
     CHECK(content_of(store, 5, 0) == "x");
     CHECK_FALSE(fs::exists(store.pending() + "/swap-0000000005"));
   }
