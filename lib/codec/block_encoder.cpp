@@ -93,6 +93,18 @@ bool BlockEncoder::try_packed(ByteView raw, Bytes& out) const {
   return true;
 }
 
+BlockForm BlockEncoder::smaller_alone(const TypedPlan& plan, ByteView raw, Bytes& out) {
+  const std::size_t at = out.size();
+  const bool packed = try_packed(raw, out);
+  Bytes typed;
+  if (try_typed(plan, raw, {}, packed ? out.size() - at : raw.size(), typed)) {
+    out.resize(at);
+    append(out, typed);
+    return {.codec = Codec::typed, .has_base = false};
+  }
+  return {.codec = packed ? Codec::zstd : Codec::raw, .has_base = false};
+}
+
 BlockForm BlockEncoder::choose(const BlockInput& input, Bytes& out) {
   const std::size_t size = input.raw.size();
   if (is_rounding_of_master(input)) {
@@ -113,6 +125,7 @@ BlockForm BlockEncoder::choose(const BlockInput& input, Bytes& out) {
       return {.codec = Codec::typed, .has_base = true};
     }
   }
+  if (effort_ == Effort::best) return smaller_alone(full.plan, input.raw, out);
   if (alone > least_gain) return {};
   if (packed <= full.share && try_packed(input.raw, out)) return {.codec = Codec::zstd, .has_base = false};
   if (try_typed(full.plan, input.raw, {}, size, out)) return {.codec = Codec::typed, .has_base = false};

@@ -42,6 +42,8 @@ class BlockEncoder {
   [[nodiscard]] BlockForm choose(const BlockInput& input, Bytes& out);
   [[nodiscard]] bool try_typed(const TypedPlan& plan, ByteView raw, ByteView base, std::size_t limit, Bytes& out);
   [[nodiscard]] bool try_packed(ByteView raw, Bytes& out) const;
+  /// Tries both ways to store a block on its own, and takes the smaller one.
+  [[nodiscard]] BlockForm smaller_alone(const TypedPlan& plan, ByteView raw, Bytes& out);
   [[nodiscard]] bool is_rounding_of_master(const BlockInput& input);
   [[nodiscard]] double packed_share(ByteView raw) const;
   void compare(const BlockInput& input, BlockForm form, ByteView stored);

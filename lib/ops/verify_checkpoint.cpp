@@ -6,6 +6,7 @@
 #include "ops/describe_hit.hpp"
 #include "ops/repair.hpp"
 #include "ops/stored_bases.hpp"
+#include "store/bases.hpp"
 #include "os/fd.hpp"
 
 #include <algorithm>
@@ -85,7 +86,25 @@ CheckpointCheck::CheckpointCheck(const store::Store& store, store::Checkpoint ch
   total_ = checkpoint_.manifest.stored_bytes();
 }
 
+void CheckpointCheck::check_bases() {
+  for (const format::BaseCheckpoint& base : checkpoint_.manifest.bases) {
+    if (store::find_base(store_.path(), base)) continue;
+    damages_.push_back({.checkpoint = address_,
+                        .kind = DamageKind::missing,
+                        .shard = {},
+                        .begin = 0,
+                        .end = 0,
+                        .file = {},
+                        .tensor = {},
+                        .detail = "the checkpoint of step " + std::to_string(base.step) + " with the id " +
+                                  to_hex(base.id) + ", which this one is stored against, is not in the store",
+                        .repaired = false,
+                        .repair = {}});
+  }
+}
+
 bool CheckpointCheck::run(const std::function<bool()>& is_over) {
+  if (position_.rank == 0 && position_.byte == 0) check_bases();
   for (std::size_t s = 0; s < checkpoint_.manifest.shards.size(); ++s) {
     const format::ManifestShard shard = checkpoint_.manifest.shards[s];  // a copy: a repair swaps the manifest
     if (shard.rank < position_.rank) continue;

@@ -49,6 +49,7 @@ class CheckpointCheck {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
  private:
+  void check_bases();
   [[nodiscard]] bool check_shard(const format::ManifestShard& shard, const std::function<bool()>& is_over);
   void check_without_index(const os::AdaptiveReader& file, const format::ManifestShard& shard);
   [[nodiscard]] bool matches_manifest(const format::ContainerReader& container, const format::ManifestShard& shard);
