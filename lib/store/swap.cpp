@@ -102,6 +102,18 @@ bool remove_unnamed(const Checkpoint& checkpoint) {
   return all;
 }
 
+namespace {
+
+/// Deletes what was replaced; the mark goes when that's on stable storage, so that a power cut can't bring back files
+/// that nothing tells of.
+void finish_swap(const Store& store, const Checkpoint& checkpoint) {
+  if (!remove_unnamed(checkpoint)) return;
+  os::sync_directory(checkpoint.directory);
+  clear_marker(store, checkpoint.manifest.step);
+}
+
+}  // namespace
+
 Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,
                               const format::Manifest& manifest) {
   require_writable(old);
@@ -114,7 +126,7 @@ Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const s
   }
   os::sync_directory(old.directory);
   swap_manifest(store, old, now.manifest);
-  if (remove_unnamed(now)) clear_marker(store, old.manifest.step);
+  finish_swap(store, now);
   return now;
 }
 
@@ -128,7 +140,7 @@ void swap_containers(const Store& store, const Checkpoint& checkpoint, format::M
   }
   os::sync_directory(checkpoint.directory);
   swap_manifest(store, checkpoint, manifest);
-  if (remove_unnamed(checkpoint)) clear_marker(store, checkpoint.manifest.step);
+  finish_swap(store, checkpoint);
 }
 
 void clean_dead_swaps(const Store& store) {
@@ -144,7 +156,11 @@ void clean_dead_swaps(const Store& store) {
     if (!step) continue;
     try {
       const auto checkpoint = store.find(*step);
-      if (!checkpoint || remove_unnamed(*checkpoint)) clear_marker(store, *step);
+      if (checkpoint) {
+        finish_swap(store, *checkpoint);
+      } else {
+        clear_marker(store, *step);
+      }
     } catch (const Error&) {
       continue;  // a damaged checkpoint is for ckpt-verify to report, and no reason to refuse a save
     }

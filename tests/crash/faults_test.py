@@ -16,6 +16,8 @@ import tap
 from tap import check, run
 
 SHIM = os.environ["CKPT_FAULT_SHIM"]
+# The shim plays the power cut itself, so what comes after it may be a sync that doesn't wait for the disk.
+PRELOADED = " ".join([SHIM, *filter(None, [os.environ.get("LD_PRELOAD")])])
 MODES = {
     "eio": dict(CKPT_FAULT_MODE="fail", CKPT_FAULT_ERRNO=str(errno.EIO)),
     "enospc": dict(CKPT_FAULT_MODE="fail", CKPT_FAULT_ERRNO=str(errno.ENOSPC), CKPT_FAULT_STICKY="1"),
@@ -227,7 +229,7 @@ class Player:
         if os.path.exists("log"):
             os.remove("log")
         done = run(*self.scenario.command, expect=None, timeout=120,
-                   env=dict(environment, LD_PRELOAD=SHIM, CKPT_FAULT_DIR="world", CKPT_FAULT_GRAVE="grave",
+                   env=dict(environment, LD_PRELOAD=PRELOADED, CKPT_FAULT_DIR="world", CKPT_FAULT_GRAVE="grave",
                             CKPT_FAULT_AT=str(at), CKPT_FAULT_LOG="log"))
         self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
         with open("log") as f:
