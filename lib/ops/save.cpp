@@ -20,6 +20,7 @@
 #include "store/pending_set.hpp"
 #include "store/pins.hpp"
 #include "store/retire.hpp"
+#include "store/swap.hpp"
 
 #include <ckpt/address.hpp>
 #include <ckpt/error.hpp>
@@ -101,7 +102,8 @@ struct ExistingShard {
 };
 std::optional<ExistingShard> existing_shard(const store::Store& store, const store::SetKey& set,
                                             const SaveOptions& options) {
-  if (auto committed = store.find(set.step)) {
+  if (auto committed = options.replace ? store::find_to_replace(store, set.step) : store.find(set.step)) {
+    if (committed->manifest.shards.empty()) return std::nullopt;
     const std::uint32_t world_size = committed->manifest.world_size;
     // A set that replaces needs the shards of all ranks, also of those that stay the same.
     if (options.replace && (world_size != 1 || set.world_size != 1)) return std::nullopt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/swap.hpp"
 
+#include "format/damaged.hpp"
 #include "os/fd.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
@@ -48,6 +49,13 @@ std::string link_as_next_version(const Checkpoint& checkpoint, const std::string
   }
 }
 
+/// A replacement deletes what its manifest doesn't name: that mustn't be anything else than a checkpoint's.
+bool holds_only_shards(const std::string& directory) {
+  const auto names = os::list_directory(directory).value_or(std::vector<std::string>{});
+  return std::all_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name == manifest_file || parse_shard_name(name); });
+}
+
 void require_writable(const Checkpoint& checkpoint) {
   if (!checkpoint.manifest.read_only.empty()) {
     throw Error(Errc::unsupported, "'" + checkpoint.directory + "/" + manifest_file +
@@ -83,6 +91,19 @@ void keep_as_retired(const Store& store, const Checkpoint& old) {
 }  // namespace
 
 std::string lock_path(const Store& store) { return store.pending() + "/lock"; }
+
+std::optional<Checkpoint> find_to_replace(const Store& store, std::uint64_t step) {
+  try {
+    return store.find(step);
+  } catch (const format::Damaged& damage) {
+    const std::string directory = store.step_directory(step);
+    const bool may_not_be_read = damage.system_errno() == EACCES || damage.system_errno() == EPERM;
+    if (may_not_be_read || !holds_only_shards(directory)) throw;
+    Checkpoint checkpoint{.directory = directory, .manifest = {}, .retired = false};
+    checkpoint.manifest.step = step;
+    return checkpoint;
+  }
+}
 
 void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest) {
   require_writable(checkpoint);

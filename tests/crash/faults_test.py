@@ -72,6 +72,7 @@ class Scenario:
 
     address, source, committed = "world/st@2", "in2", True
     intact = {1: "in1"}  # older checkpoints and what they hold
+    begins_damaged = False
 
     def setup(self):
         save("in1", "world/st@1")
@@ -145,6 +146,18 @@ class ReplaceThenBack(Replace):
         save(*self.command[1:])
 
 
+class ReplaceDamaged(Replace):
+    """a save that replaces a checkpoint with a damaged manifest"""
+    begins_damaged = True
+
+    def setup(self):
+        super().setup()
+        os.truncate("world/st/0000000002/manifest.json", 100)
+
+    def may_be_now(self, step):
+        return ("damaged", "in3")
+
+
 class Resumed(Scenario):
     """a save that retires newer checkpoints"""
     command = ("ckpt-save", "--attempt=1", "--resumed-from=1", "in3", "world/st@2")
@@ -162,6 +175,7 @@ class Resumed(Scenario):
 class Repair(Scenario):
     """a repair of a flipped bit"""
     command, address, source = ("ckpt-verify", "--repair", "world/st"), "world/st@2", "in2"
+    begins_damaged = True
 
     def setup(self):
         super().setup()
@@ -199,7 +213,7 @@ class Prune(Scenario):
 
 
 SCENARIOS = {cls.__name__: cls for cls in (NewStep, NewStepReadBack, NewStore, FirstRank, LastRank, Replace,
-                                           ReplaceThenBack, Resumed, Repair, Prune)}
+                                           ReplaceThenBack, ReplaceDamaged, Resumed, Repair, Prune)}
 
 
 class Player:
@@ -250,7 +264,7 @@ class Player:
             check(restored(f"world/st@{step}") == self.inputs[source], f"step {step} has other content")
         if scenario.intact:
             run("ckpt-ls", "--exists", "world/st", stdout=False, stderr=False)
-        damaged = isinstance(scenario, Repair) and not claimed
+        damaged = scenario.begins_damaged and not claimed
         run("ckpt-verify", "--deep", "world/st", expect=(0, 1) if damaged else (0,), stdout=None if damaged else False,
             stderr=False)
         held, done = self.what_step_holds(scenario.address)
