@@ -17,6 +17,9 @@ _ckpt_options() {
       echo "$common --tolerance= --whole -s --summarize --depth= --sort= --top= --plot= -j --jobs=" ;;
     ckpt-ls)
       echo "$common --pending --retired --tensors --tensor= --stats --sums --get= --exists -j --jobs=" ;;
+    ckpt-compress)
+      echo "$common --encode= --level= --max-chain= --base= --newest-full --across-ranks --rebase --older-than=
+        -n --dry-run -j --jobs= --metrics-file=" ;;
     ckpt-prune)
       echo "$common --keep-last= --keep-every= --keep-within= --keep-hourly= --keep-daily= --keep-weekly= --keep-best=
         --keep= --remove= --pin= --unpin= --drop-after= --verified -n --dry-run -j --jobs= --metrics-file=" ;;
@@ -38,8 +41,8 @@ _ckpt_value() {
     -C | --directory) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
     -o | --output | --files-from | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
-      --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --tolerance | \
-        --depth | --top) COMPREPLY=() ;;
+      --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --level | --max-chain | \
+      --older-than | --tolerance | --depth | --top) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }
@@ -71,4 +74,4 @@ _ckpt() {
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
 }
 
-complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-prune
+complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune

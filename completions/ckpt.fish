@@ -11,7 +11,7 @@ function __ckpt_steps
     end
 end
 
-for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-prune
+for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune
     complete -c $c -a '(__ckpt_steps)'
     complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
     complete -c $c -l json -d 'The same as --format=json'
@@ -27,7 +27,7 @@ for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-prune
     complete -c $c -s j -l jobs -x -d 'Worker threads'
 end
 
-for c in ckpt-save ckpt-verify ckpt-prune
+for c in ckpt-save ckpt-verify ckpt-compress ckpt-prune
     complete -c $c -l metrics-file -r -F -d 'Results for Prometheus'
 end
 
@@ -83,6 +83,16 @@ complete -c ckpt-diff -l depth -x -d 'Modules of at most so many keys'
 complete -c ckpt-diff -l sort -x -a 'name changed max mean l2 relative cosine size' -d Order
 complete -c ckpt-diff -l top -x -d 'The first ones only'
 complete -c ckpt-diff -l plot -r -F -d 'Draw where the change is'
+
+complete -c ckpt-compress -l encode -x -a 'fast best' -d 'How hard to pack'
+complete -c ckpt-compress -l level -x -d "zstd's level"
+complete -c ckpt-compress -l max-chain -x -d 'Bases behind one another'
+complete -c ckpt-compress -l base -x -a 'auto none' -d 'Store against this checkpoint'
+complete -c ckpt-compress -l newest-full -d 'The newest in full, older ones against newer'
+complete -c ckpt-compress -l across-ranks -d 'What ranks have in common is stored once'
+complete -c ckpt-compress -l rebase -d 'Without others'
+complete -c ckpt-compress -l older-than -x -d 'Those older than this'
+complete -c ckpt-compress -s n -l dry-run -d 'Estimate only'
 
 complete -c ckpt-prune -l keep-last -x -d 'The newest'
 complete -c ckpt-prune -l keep-every -x -d 'Multiples of this'

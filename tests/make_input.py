@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes small input files of the kinds that trainers write, without PyTorch: the same seed gives the same bytes.
-# make_input.py torch|safetensors|noise|dir SEED PATH [BYTES]
+# make_input.py torch|safetensors|noise|dir SEED PATH [BYTES], or drift STEP PATH [RANK]
 import io
 import json
 import os
@@ -103,6 +103,25 @@ def torch(path, seed, count=2000, shape=None):
         add("version", b"3\n")
 
 
+def drift(path, step, rank=0, count=30000):
+    """Weights that change little from step to step, with a bfloat16 copy; a moment that's new at each; a table that
+    all steps and ranks have in common."""
+    start, way = random.Random(f"start {rank}"), random.Random(f"way {rank}")
+    weights = struct.pack(f"<{count}f", *(start.gauss(0, 1) + step * 1e-5 * way.gauss(0, 1) for _ in range(count)))
+    copy = bytearray()
+    for (bits,) in struct.iter_unpack("<I", weights):
+        copy += struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    header, data = {}, b""
+    for name, dtype, size, part in (("w", "F32", 4, weights), ("copy", "BF16", 2, bytes(copy)),
+                                    ("moment", "F32", 4, floats(f"{rank} {step}", count)),
+                                    ("table", "F32", 4, floats("table", count))):
+        header[name] = {"dtype": dtype, "shape": [len(part) // size], "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    put(path, struct.pack("<Q", len(text)) + text + data)
+
+
 def directory(path, seed, count=2000):
     """A tree as a trainer leaves it: typed files, an opaque one, an empty one, an empty directory."""
     os.makedirs(os.path.join(path, "sub", "empty"), exist_ok=True)
@@ -117,5 +136,7 @@ if __name__ == "__main__":
     size = int(sys.argv[4]) if len(sys.argv) > 4 else None
     if kind == "noise":
         put(path, noise(seed, size or 1000))
+    elif kind == "drift":
+        drift(path, seed, rank=size or 0)
     else:
         {"torch": torch, "safetensors": safetensors, "dir": directory}[kind](path, seed, *([size] if size else []))

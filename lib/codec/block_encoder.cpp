@@ -52,6 +52,9 @@ PricedPlan best_delta(const BlockInput& input, Effort effort) {
 
 }  // namespace
 
+BlockEncoder::BlockEncoder(Effort effort, bool check, std::optional<int> level)
+    : effort_(effort), check_(check), level_(level.value_or(effort == Effort::best ? best_level : fast_level)) {}
+
 bool BlockEncoder::is_rounding_of_master(const BlockInput& input) {
   if (input.rounding == Rounding::none || input.lead != 0 || input.master.size() != 2 * input.raw.size() ||
       input.raw.size() % 2 != 0) {
@@ -74,7 +77,7 @@ double BlockEncoder::packed_share(ByteView raw) const {
     // From the middle: a file's beginning is like no other part of it.
     sample = raw.subspan((raw.size() - packed_sample) / 2, packed_sample);
   }
-  const Bytes packed = zstd_compress(sample, effort_ == Effort::best ? best_level : fast_level);
+  const Bytes packed = zstd_compress(sample, level_);
   return static_cast<double>(packed.size()) / static_cast<double>(sample.size());
 }
 
@@ -87,7 +90,7 @@ bool BlockEncoder::try_typed(const TypedPlan& plan, ByteView raw, ByteView base,
 }
 
 bool BlockEncoder::try_packed(ByteView raw, Bytes& out) const {
-  const Bytes packed = zstd_compress(raw, effort_ == Effort::best ? best_level : fast_level);
+  const Bytes packed = zstd_compress(raw, level_);
   if (packed.size() >= raw.size()) return false;
   append(out, packed);
   return true;

@@ -10,6 +10,7 @@
 #include "core/bytes.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ckpt::codec {
@@ -33,7 +34,8 @@ struct BlockForm {
 class BlockEncoder {
  public:
   /// With `check` what was encoded is decoded and compared, and a difference is Errc::io: the machine is at fault.
-  BlockEncoder(Effort effort, bool check) : effort_(effort), check_(check) {}
+  /// `level` is zstd's for what is packed as bytes; else it follows from `effort`.
+  BlockEncoder(Effort effort, bool check, std::optional<int> level = {});
 
   /// Appends the stored bytes to `out`, fewer than the raw ones; nothing for Codec::raw, which is stored as it is.
   [[nodiscard]] BlockForm encode(const BlockInput& input, Bytes& out);
@@ -50,6 +52,7 @@ class BlockEncoder {
 
   Effort effort_;
   bool check_;
+  int level_;
   TypedEncoder typed_;
   TypedDecoder decoder_;
   os::AlignedBuffer decoded_;

@@ -50,6 +50,21 @@ std::shared_ptr<const format::ContainerReader> open_shard(const store::Checkpoin
   throw format::Damaged(DamageKind::missing, 0, 0, "'" + checkpoint.shard_path(named) + "' is missing");
 }
 
+std::optional<store::Checkpoint> encoded_anew_since(const store::Checkpoint& checkpoint) {
+  auto manifest = store::read_manifest(checkpoint.directory);
+  if (!manifest || manifest->id != checkpoint.manifest.id) return std::nullopt;
+  const auto same_file = [](const format::ManifestShard& a, const format::ManifestShard& b) {
+    return a.file == b.file;
+  };
+  if (std::equal(manifest->shards.begin(), manifest->shards.end(), checkpoint.manifest.shards.begin(),
+                 checkpoint.manifest.shards.end(), same_file)) {
+    return std::nullopt;
+  }
+  store::Checkpoint now = checkpoint;
+  now.manifest = std::move(*manifest);
+  return now;
+}
+
 Shards open_shards(const store::Checkpoint& checkpoint, std::optional<std::uint32_t> rank) {
   const std::uint32_t world_size = checkpoint.manifest.world_size;
   if (rank && *rank >= world_size) {

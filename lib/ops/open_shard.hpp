@@ -20,6 +20,9 @@ namespace ckpt::ops {
     const store::Checkpoint& checkpoint, std::size_t shard,
     std::shared_ptr<const format::BaseContainers> bases = nullptr);
 
+/// The checkpoint with its new containers, if it has been encoded anew since it was found.
+[[nodiscard]] std::optional<store::Checkpoint> encoded_anew_since(const store::Checkpoint& checkpoint);
+
 /// All shards by rank, or one. Throws as open_shard() does; Errc::not_found if there's no such rank.
 using Shards = std::vector<std::shared_ptr<const format::ContainerReader>>;
 [[nodiscard]] Shards open_shards(const store::Checkpoint& checkpoint, std::optional<std::uint32_t> rank);

@@ -10,6 +10,7 @@
 #include <ckpt/monitor.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,17 +26,29 @@ struct ReencodePlan {
   bool only_where_needed = false;
   /// Others depend on this checkpoint, so no block's chain may get longer.
   bool has_dependents = false;
+  /// Blocks that a lower rank has too are stored there alone.
+  bool across_ranks = false;
+  /// Else the checkpoint stays as it is.
+  bool only_if_smaller = false;
+  /// Called when all is written, and who pins the checkpoint from now on as a base is refused: throws to leave it as it
+  /// is. Needed where chains may get longer.
+  std::function<void()> last_look = {};
   EncodeSettings settings;
 };
 
 struct ReencodeResult {
   std::uint64_t stored_before = 0;
   std::uint64_t stored_after = 0;
+  bool swapped = false;
 };
 
 /// Checks every block on its way; on any Error the checkpoint is as it was. Throws Damaged, no_space, io, interrupted.
 ReencodeResult reencode(const store::Store& store, const store::Checkpoint& checkpoint, const ReencodePlan& plan,
                         unsigned jobs, Monitor& monitor);
+
+/// About how many bytes it would have, from a sample of its blocks. Needs no lock and changes nothing.
+[[nodiscard]] std::uint64_t estimate_reencode(const store::Checkpoint& checkpoint, const ReencodePlan& plan,
+                                              unsigned jobs, Monitor& monitor);
 
 /// Encodes a checkpoint, committed or retired, so that it depends on none of `avoid`: what did is stored against what
 /// those depend on, or in full.

@@ -200,6 +200,19 @@ RestoreReport restore_checkpoint(const RestoreOptions& options, const store::Che
   return report;
 }
 
+/// Where it can't be pinned it may be encoded anew meanwhile, and what it was stored against as well. What has gone
+/// into a stream can't be taken back.
+RestoreReport restore_unless_changed(const RestoreOptions& options, const store::Checkpoint& checkpoint,
+                                     Monitor& monitor) {
+  try {
+    return restore_checkpoint(options, checkpoint, monitor);
+  } catch (const Damaged&) {
+    const auto now = ops::encoded_anew_since(checkpoint);
+    if (!now || options.directory.empty()) throw;
+    return restore_checkpoint(options, *now, monitor);
+  }
+}
+
 /// Where a fallback goes on from: below the step that was asked for.
 std::uint64_t step_asked_for(const store::Store& store, const Selector& selector) {
   if (selector.kind == Selector::Kind::step) return selector.step;
@@ -248,7 +261,7 @@ RestoreReport restore(const RestoreOptions& options, Monitor& monitor) {
     const store::Checkpoint checkpoint = store.resolve(options.from.selector);
     step = checkpoint.manifest.step;
     const auto pin = store::Pin::try_to_hold(store, checkpoint);
-    report = restore_checkpoint(options, checkpoint, monitor);
+    report = restore_unless_changed(options, checkpoint, monitor);
   } catch (const Damaged& damage) {
     if (!options.fallback) {
       throw Damaged(damage).with_hint("ckpt-verify says what is damaged; --fallback takes the newest good checkpoint");

@@ -216,7 +216,7 @@ std::optional<HeldBase> choose_base(const Job& job, const store::Store& store) {
     if (options.base_step == options.step) throw Error(Errc::invalid_argument, "a step can't be its own base");
     auto base = hold(store, store.resolve({.kind = Selector::Kind::step, .step = options.base_step}));
     if (base) return base;
-    throw Error(Errc::busy, "'" + store.address(options.base_step) + "' went away in this moment");
+    throw Error(Errc::busy, "'" + store.address(options.base_step) + "' is being changed in this moment");
   }
   for (const std::uint64_t step : store.unmarked(nullptr)) {
     if (step == options.step) continue;  // what is replaced goes away
@@ -232,7 +232,7 @@ std::unique_ptr<ops::BaseBlocks> open_base(const Job& job, const store::Checkpoi
     return std::make_unique<ops::BaseBlocks>(base, job.options.rank, catalog, pieces);
   } catch (const format::Damaged& damage) {
     if (job.options.base == BaseChoice::step) throw;
-    job.monitor.warning(std::string("saved without a base, which is damaged: ") + damage.what());
+    job.monitor.warning(std::string("stored without a base, which is damaged: ") + damage.what());
     return nullptr;
   }
 }

@@ -32,7 +32,7 @@ ByteView ShardEncoder::read_base(const BaseBlock& base, Tools& tools) {
   } catch (const format::Damaged& damage) {
     // A new checkpoint must not hang on a damaged one; and it needn't fail with it.
     if (!base_is_damaged_.exchange(true)) {
-      monitor_.warning(std::string("saved without a base, which is damaged: ") + damage.what());
+      monitor_.warning(std::string("stored without a base, which is damaged: ") + damage.what());
     }
     return {};
   }
@@ -41,7 +41,7 @@ ByteView ShardEncoder::read_base(const BaseBlock& base, Tools& tools) {
 std::optional<EncodedBlock> ShardEncoder::refer(ByteView raw, const Digest& hash, std::uint8_t deepest, Tools& tools) {
   if (base_ == nullptr || base_is_damaged_) return std::nullopt;
   const auto same = base_->same(hash, raw.size());
-  if (!same || same->depth >= deepest) return std::nullopt;
+  if (!same || (same->depth >= deepest && !settings_.ignore_chains)) return std::nullopt;
   if (settings_.check) {
     const ByteView there = read_base(*same, tools);
     if (there.size() != raw.size() || std::memcmp(there.data(), raw.data(), raw.size()) != 0) return std::nullopt;
@@ -53,14 +53,20 @@ std::optional<EncodedBlock> ShardEncoder::refer(ByteView raw, const Digest& hash
 std::uint8_t ShardEncoder::deepest(std::uint64_t block) const {
   std::uint8_t depth = settings_.max_depth;
   if (!settings_.depth_limits.empty()) depth = std::min(depth, settings_.depth_limits[block]);
-  return masters_.is_master(block) ? std::min<std::uint8_t>(depth, format::max_chain - 1) : depth;
+  if (!masters_.is_master(block)) return depth;
+  return std::min(depth, static_cast<std::uint8_t>(std::max<int>(settings_.max_depth, 1) - 1));
+}
+
+bool ShardEncoder::may_derive(std::uint64_t block) const {
+  if (settings_.max_depth == 0) return false;
+  return settings_.depth_limits.empty() || settings_.depth_limits[block] == format::max_chain;
 }
 
 EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Digest& hash, Bytes& out) {
   if (raw.size() < least_encoded) return {};
   auto lease = tools_.take();
   if (*lease == nullptr) {
-    *lease = std::make_unique<Tools>(settings_.effort, settings_.check);
+    *lease = std::make_unique<Tools>(settings_);
   }
   Tools& tools = **lease;
   if (const auto reference = refer(raw, hash, deepest(block), tools)) return *reference;
@@ -69,9 +75,9 @@ EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Diges
   codec::BlockInput input{.raw = raw, .element = piece.element, .lead = piece.lead, .untyped = piece.untyped};
   std::optional<BaseBlock> base;
   if (base_ != nullptr) base = base_->like(piece);
-  if (base && base->depth < deepest(block)) input.base = read_base(*base, tools);
-  // A derived block has the deepest chain that there may be, since its master's isn't known yet.
-  const MasterBlock* const master = deepest(block) == format::max_chain ? masters_.find(block) : nullptr;
+  if (base && (base->depth < deepest(block) || settings_.ignore_chains)) input.base = read_base(*base, tools);
+  // A derived block is said to have the deepest chain that there may be, since its master's isn't known yet.
+  const MasterBlock* const master = may_derive(block) ? masters_.find(block) : nullptr;
   if (master != nullptr) {
     input.master = bytes_.read(master->file, master->offset, 2 * raw.size(), tools.master);
     input.rounding = master->rounding;

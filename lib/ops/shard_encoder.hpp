@@ -32,9 +32,12 @@ struct EncodedBlock {
 
 struct EncodeSettings {
   codec::Effort effort = codec::Effort::fast;
+  std::optional<int> level = {};  ///< of zstd, for what is packed as bytes
   bool check = true;
   std::uint8_t max_depth = format::max_chain;
   std::vector<std::uint8_t> depth_limits = {};  ///< for each block; empty: max_depth for all
+  /// The base's chains aren't what they'll be: only how small blocks get matters.
+  bool ignore_chains = false;
 };
 
 /// Thread-safe: each call borrows its buffers.
@@ -52,13 +55,14 @@ class ShardEncoder {
 
  private:
   struct Tools {
-    Tools(codec::Effort effort, bool check) : encoder(effort, check) {}
+    explicit Tools(const EncodeSettings& settings) : encoder(settings.effort, settings.check, settings.level) {}
     codec::BlockEncoder encoder;
     format::BlockDecoder base;
     os::AlignedBuffer master;
   };
   [[nodiscard]] std::optional<EncodedBlock> refer(ByteView raw, const Digest& hash, std::uint8_t deepest, Tools& tools);
   [[nodiscard]] ByteView read_base(const BaseBlock& base, Tools& tools);
+  [[nodiscard]] bool may_derive(std::uint64_t block) const;
 
   EncodeSettings settings_;
   const ShardBytes& bytes_;

@@ -11,22 +11,18 @@
 #include <cstdio>
 
 namespace ckpt::ops {
-namespace {
 
-/// A file that goes with its last descriptor, whatever happens to the process.
 os::Fd open_nameless(const std::string& directory) {
   const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
   if (fd >= 0) return os::Fd(fd);
   if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) {
-    os::throw_errno(errno, "cannot spool standard input in '" + directory + "'");
+    os::throw_errno(errno, "cannot make a temporary file in '" + directory + "'");
   }
   const std::string path = directory + "/.stdin." + os::unique_name();
   os::Fd file = os::open(path, O_RDWR | O_CREAT | O_EXCL, 0666);
   if (::unlink(path.c_str()) != 0) os::throw_errno(errno, "cannot unlink '" + path + "'");
   return file;
 }
-
-}  // namespace
 
 StdinSpool::StdinSpool(int fd, const std::string& store, Monitor& monitor)
     : file_(open_nameless(os::existing_ancestor(store))), path_("/proc/self/fd/" + std::to_string(file_.get())) {

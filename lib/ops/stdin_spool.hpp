@@ -11,6 +11,9 @@
 
 namespace ckpt::ops {
 
+/// A file that goes with its last descriptor, whatever happens to the process.
+[[nodiscard]] os::Fd open_nameless(const std::string& directory);
+
 class StdinSpool {
  public:
   /// Reads `fd` to its end. Throws no_space, io, interrupted.

@@ -3,6 +3,7 @@
 
 #include "format/damaged.hpp"
 #include "ops/open_shard.hpp"
+#include "os/fd.hpp"
 #include "store/bases.hpp"
 
 #include <ckpt/error.hpp>
@@ -23,8 +24,12 @@ std::shared_ptr<const format::ContainerReader> StoredBases::open(const format::B
   const auto found = std::find_if(open_.begin(), open_.end(),
                                   [&](const Open& o) { return o.checkpoint == checkpoint && o.rank == rank; });
   if (found != open_.end()) {
-    std::rotate(found, found + 1, open_.end());
-    return open_.back().reader;
+    // Encoded anew, it may be what others are stored against that it was stored against: the two never go together.
+    if (os::exists(found->reader->path())) {
+      std::rotate(found, found + 1, open_.end());
+      return open_.back().reader;
+    }
+    open_.erase(found);
   }
   const auto base = store::find_base(store_path_, checkpoint);
   if (!base || rank >= base->manifest.world_size) {

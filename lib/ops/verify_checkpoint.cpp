@@ -4,6 +4,7 @@
 #include "core/float_formats.hpp"
 #include "format/damaged.hpp"
 #include "ops/describe_hit.hpp"
+#include "ops/open_shard.hpp"
 #include "ops/repair.hpp"
 #include "ops/stored_bases.hpp"
 #include "store/bases.hpp"
@@ -114,6 +115,16 @@ bool CheckpointCheck::run(const std::function<bool()>& is_over) {
     }
     const std::size_t first_damage = damages_.size();
     if (!check_shard(shard, is_over)) return false;
+    if (damages_.size() > first_damage) {
+      if (auto now = encoded_anew_since(checkpoint_); now && now->manifest.shards[s].file != shard.file) {
+        // The old container was looked at beside new bases: only the new one counts.
+        checkpoint_ = std::move(*now);
+        damages_.resize(first_damage);
+        position_.byte = 0;
+        const format::ManifestShard renamed = checkpoint_.manifest.shards[s];
+        if (!check_shard(renamed, is_over)) return false;
+      }
+    }
     if (options_.repair && damages_.size() > first_damage) repair(shard, first_damage);
   }
   return true;

@@ -3,6 +3,7 @@
 
 #include "format/damaged.hpp"
 #include "os/small_file.hpp"
+#include "store/swap.hpp"
 
 #include <unistd.h>
 #include <algorithm>
@@ -51,7 +52,8 @@ std::optional<Pin> Pin::take(const Store& store, const Checkpoint& checkpoint) {
   auto entry = make_entry(store, checkpoint);
   os::sync(entry->fd(), entry->path());
   os::sync_directory(store.pins());
-  if (!is_still_there(checkpoint)) return std::nullopt;
+  // Who announces a swap looks at the pins afterwards: one of the two sees the other.
+  if (!is_still_there(checkpoint) || swap_is_announced(store, checkpoint)) return std::nullopt;
   return Pin(std::move(entry));
 }
 

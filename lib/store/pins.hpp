@@ -22,8 +22,9 @@ namespace ckpt::store {
 /// A process's pin; it goes with the object, or with the process. Movable.
 class Pin {
  public:
-  /// Durable when it comes back. Nothing if the checkpoint isn't there any more, or has other content: then it can't be
-  /// depended on. Throws io, with EROFS, EACCES or EPERM where the store can't be written to.
+  /// Durable when it comes back. Nothing if the checkpoint isn't there any more, has other content, or is being encoded
+  /// anew, so that its chains may get longer: then it can't be depended on. Throws io, with EROFS, EACCES or EPERM
+  /// where the store can't be written to.
   [[nodiscard]] static std::optional<Pin> take(const Store& store, const Checkpoint& checkpoint);
   /// For who reads for long and will do without if need be: nothing also where the store can't be written to. It needs
   /// not outlive a power cut, so it costs no sync.

@@ -151,6 +151,19 @@ Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const s
   return now;
 }
 
+void announce_swap(const Store& store, const Checkpoint& checkpoint) {
+  require_writable(checkpoint);
+  set_marker(store, checkpoint.manifest.step);
+}
+
+void withdraw_swap(const Store& store, const Checkpoint& checkpoint) {
+  if (remove_unnamed(checkpoint)) clear_marker(store, checkpoint.manifest.step);
+}
+
+bool swap_is_announced(const Store& store, const Checkpoint& checkpoint) {
+  return os::exists(marker_path(store, checkpoint.manifest.step));
+}
+
 void swap_containers(const Store& store, const Checkpoint& checkpoint, format::Manifest manifest,
                      const std::vector<NewContainer>& containers) {
   require_writable(checkpoint);

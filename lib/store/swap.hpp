@@ -37,6 +37,14 @@ struct NewContainer {
 void swap_containers(const Store& store, const Checkpoint& checkpoint, format::Manifest manifest,
                      const std::vector<NewContainer>& containers);
 
+/// For a swap that makes chains of bases longer. Announced durably, it keeps Pin::take() from giving out the checkpoint
+/// as a base; who had pinned it before can be seen now. swap_containers() ends it, and so does withdraw_swap(). The
+/// caller holds the lock.
+void announce_swap(const Store& store, const Checkpoint& checkpoint);
+void withdraw_swap(const Store& store, const Checkpoint& checkpoint);
+/// True for what is being swapped, or was when its process died and hasn't been cleaned up.
+[[nodiscard]] bool swap_is_announced(const Store& store, const Checkpoint& checkpoint);
+
 /// Replaces the manifest alone. The caller holds the lock.
 void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest);
 

@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from tap import Skip, check, main, run
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-TOOLS = ("ckpt-save", "ckpt-restore", "ckpt-verify", "ckpt-ls", "ckpt-diff", "ckpt-prune")
+TOOLS = ("ckpt-save", "ckpt-restore", "ckpt-verify", "ckpt-ls", "ckpt-diff", "ckpt-compress", "ckpt-prune")
 
 
 def help_text(tool):

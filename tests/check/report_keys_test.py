@@ -134,4 +134,11 @@ def test_prune_with_and_without_doing_it():
     agree("ckpt-prune", "--keep-last=2", "s")
 
 
+def test_compress_with_and_without_doing_it():
+    for step in (1, 2):
+        run("ckpt-save", "--encode=raw", state(), f"s@{step}")
+    agree("ckpt-compress", "-n", "s")
+    agree("ckpt-compress", "s")
+
+
 main()
