@@ -9,7 +9,7 @@ _ckpt_options() {
       echo "$common -C --directory= --files-from= --name= --owner --allow-malformed --meta= --rank= --world-size=
         --attempt= --resumed-from= --replace --base= --encode= --no-check --no-create --read-back --umask= -j --jobs= --metrics-file=" ;;
     ckpt-restore)
-      echo "$common --file= --rank= --fallback --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
+      echo "$common --file= --rank= --fallback --allow-lossy --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
         -j --jobs=" ;;
     ckpt-verify)
       echo "$common --quick --deep --finite --sample= --budget= --repair --state= -j --jobs= --metrics-file=" ;;
@@ -18,8 +18,8 @@ _ckpt_options() {
     ckpt-ls)
       echo "$common --pending --retired --tensors --tensor= --stats --sums --get= --exists -j --jobs=" ;;
     ckpt-compress)
-      echo "$common --encode= --level= --max-chain= --base= --newest-full --across-ranks --rebase --older-than=
-        -n --dry-run -j --jobs= --metrics-file=" ;;
+      echo "$common --encode= --level= --max-chain= --base= --newest-full --across-ranks --rebase
+        --drop= --quantize= --sparsify= --older-than= -n --dry-run -j --jobs= --metrics-file=" ;;
     ckpt-prune)
       echo "$common --keep-last= --keep-every= --keep-within= --keep-hourly= --keep-daily= --keep-weekly= --keep-best=
         --keep= --remove= --pin= --unpin= --drop-after= --verified -n --dry-run -j --jobs= --metrics-file=" ;;
@@ -42,7 +42,7 @@ _ckpt_value() {
     -o | --output | --files-from | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
       --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --level | --max-chain | \
-      --older-than | --tolerance | --depth | --top) COMPREPLY=() ;;
+      --drop | --quantize | --sparsify | --older-than | --tolerance | --depth | --top) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }

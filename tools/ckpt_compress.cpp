@@ -9,65 +9,13 @@
 
 #include "cli/metrics_file.hpp"
 #include "cli/program.hpp"
+#include "compress_options.hpp"
 #include "compress_report.hpp"
 
 namespace ckpt::cli {
 namespace {
 
 constexpr const char* report_schema = "ckpt-compress/1";
-
-void take_encode(CompressOptions& options, const std::string& text) {
-  if (text != "fast" && text != "best") {
-    throw Error(Errc::invalid_argument, fmt::format("'{}' is neither fast nor best", text));
-  }
-  options.encode = text == "fast" ? Encode::fast : Encode::best;
-}
-
-void take_base(CompressOptions& options, const std::string& text) {
-  if (text == "auto")
-    options.base = BaseChoice::automatic;
-  else if (text == "none")
-    options.base = BaseChoice::none;
-  else {
-    options.base = BaseChoice::step;
-    options.base_step = parse_number(text, 0, max_step);
-  }
-}
-
-std::string base_text(const CompressOptions& options) {
-  if (options.base == BaseChoice::step) return fmt::format("{}", options.base_step);
-  return options.base == BaseChoice::none ? "none" : "auto";
-}
-
-struct Request {
-  CompressOptions options;
-  std::optional<unsigned> level;
-  std::vector<Address> addresses;
-};
-
-void declare(CommandLine& line, Request& request) {
-  CompressOptions& options = request.options;
-  line.section("How it's encoded");
-  line.option(
-      "--encode", "HOW", "fast or best (default: best)",
-      [&options](const std::string& text) { take_encode(options, text); },
-      [&options] { return std::string(options.encode == Encode::fast ? "fast" : "best"); });
-  line.option("--level", "N", "zstd's level, 1 to 19, for what repeats", request.level, 1U, 19U);
-  line.option("--max-chain", "N", "at most N bases behind one another, 1 to 8", options.max_chain, 1U, 8U);
-  line.section("What it's stored against");
-  line.option(
-      "--base", "STEP", "this one, none, or auto: the one before (default)",
-      [&options](const std::string& text) { take_base(options, text); }, [&options] { return base_text(options); });
-  line.flag("--newest-full", "the newest in full, each older one against the next newer", options.newest_full);
-  line.flag("--across-ranks", "what ranks have in common is stored once", options.across_ranks);
-  line.flag("--rebase", "without others, also if that takes more space", options.rebase);
-  line.section("Which, and whether");
-  line.option(
-      "--older-than", "AGE", "those older than AGE, counted from the newest",
-      [&options](const std::string& text) { options.older_than_seconds = parse_duration(text); },
-      [&options] { return options.older_than_seconds ? number_text(*options.older_than_seconds) : std::string(); });
-  line.flag("-n,--dry-run", "estimate what would come out, change nothing", options.dry_run);
-}
 
 void write_metrics(const std::string& path, const std::string& store, const CompressReport& done, int status) {
   MetricsFile metrics;
@@ -92,10 +40,9 @@ void write_metrics(const std::string& path, const std::string& store, const Comp
   metrics.write(path);
 }
 
-int run_filter(Program& program, const Request& request) {
-  const CompressOptions& given = request.options;
+int run_filter(Program& program, const CompressOptions& given) {
   if (given.base != BaseChoice::automatic || given.newest_full || given.across_ranks || given.rebase ||
-      given.older_than_seconds || given.dry_run || program.metrics_file()) {
+      given.older_than_seconds || given.dry_run || !given.lossy.empty() || program.metrics_file()) {
     throw usage_error(program, "'-' is one container, without a store: only --encode, --level, --max-chain and --jobs");
   }
   if (program.format() != Format::human) throw usage_error(program, "'-' leaves no place for a report");
@@ -111,33 +58,31 @@ int run_filter(Program& program, const Request& request) {
 }
 
 /// All operands name one store: they're done in an order that follows from what they depend on.
-void take_store(Program& program, Request& request, const std::vector<std::string>& operands) {
+void take_store(Program& program, CompressOptions& options, const std::vector<std::string>& operands) {
   bool whole = false;
   for (const std::string& operand : operands) {
     if (operand == "-") throw usage_error(program, "'-' stands alone");
     const Address address = parse_address(operand);
-    if (request.options.store.empty()) request.options.store = address.store;
-    if (address.store != request.options.store) {
+    if (options.store.empty()) options.store = address.store;
+    if (address.store != options.store) {
       throw usage_error(program, fmt::format("'{}' is in another store than '{}'", operand, operands.front()));
     }
     whole = whole || address.selector.kind == Selector::Kind::none;
-    request.options.which.push_back(address.selector);
+    options.which.push_back(address.selector);
   }
-  if (whole) request.options.which.clear();
+  if (whole) options.which.clear();
 }
 
 int body(Program& program) {
-  Request request;
-  declare(program.line(), request);
+  CompressOptions options;
+  declare(program.line(), options);
   program.add_jobs_option();
   program.add_metrics_option();
   const auto operands = program.parse();
   if (!operands) return exit_done;
   if (operands->empty()) throw usage_error(program, "no STORE[@STEP] given");
-  CompressOptions& options = request.options;
-  if (request.level) options.level = static_cast<int>(*request.level);
-  if (operands->size() == 1 && operands->front() == "-") return run_filter(program, request);
-  take_store(program, request, *operands);
+  if (operands->size() == 1 && operands->front() == "-") return run_filter(program, options);
+  take_store(program, options, *operands);
   options.jobs = program.jobs();
 
   Report report = program.report(report_schema);

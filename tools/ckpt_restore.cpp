@@ -24,6 +24,7 @@ struct Request {
   bool by_rank = false;
   bool force = false;
   bool fallback = false;
+  bool allow_lossy = false;
 
   [[nodiscard]] bool exports() const { return as.has_value() || !tensors.empty(); }
   [[nodiscard]] bool to_stdout() const { return output == "-"; }
@@ -53,6 +54,7 @@ void declare(CommandLine& line, Request& request) {
   line.option("--file", "GLOB", "these files only; may be repeated", request.select.files);
   line.option("--rank", "R", "the shard of rank R only", request.select.rank);
   line.flag("--fallback", "if it's damaged, take the newest good checkpoint before it", request.fallback);
+  line.flag("--allow-lossy", "also one that has lost values", request.allow_lossy);
   line.section("Tensors instead of files");
   line.option("--tensor", "GLOB", "export these tensors; may be repeated", request.tensors);
   line.option(
@@ -123,6 +125,7 @@ Result restore_files(Program& program, const Request& request) {
   options.by_rank = request.by_rank;
   options.force = request.force;
   options.fallback = request.fallback;
+  options.allow_lossy = request.allow_lossy;
   options.jobs = program.jobs();
   const RestoreReport done = restore(options, program.monitor());
   for (const auto& [step, reason] : done.skipped) {
@@ -148,6 +151,7 @@ Result export_chosen(Program& program, const Request& request) {
   if (request.to_stdout()) options.output_fd = 1;
   if (!request.to_stdout()) options.output = *request.output;
   options.force = request.force;
+  options.allow_lossy = request.allow_lossy;
   options.jobs = program.jobs();
   const ExportReport done = export_tensors(options, program.monitor());
   return {restored_address(request.from, done.step, done.id), done.step, done.id, {}, {}, done.tensors, {}, done.bytes};

@@ -31,6 +31,37 @@ void put_table(Report& report, const CompressReport& done) {
   table.print(report);
 }
 
+/// What was lost is said also to people: it can't be had again.
+void put_losses(Report& report, const CompressOptions& options, const CompressReport& done) {
+  Table table({{.title = "STEP", .align = Column::Align::right},
+               {.title = "RANK", .align = Column::Align::right},
+               {.title = "TENSOR"},
+               {.title = "DTYPE"},
+               {.title = "CHANGE"},
+               {.title = "LARGEST ERROR", .align = Column::Align::right},
+               {.title = "MEAN ERROR", .align = Column::Align::right}});
+  const auto number = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.3g}", *value) : std::string();
+  };
+  for (const CompressedCheckpoint& one : done.checkpoints) {
+    for (const TensorLoss& loss : one.losses) {
+      table.row({fmt::format("{}", one.step), fmt::format("{}", loss.rank), loss.tensor, loss.dtype, loss.change,
+                 number(loss.largest_error), number(loss.mean_error)},
+                "");
+      report.record({"loss",
+                     {{"address", address_of(options.store, one.step)},
+                      {"rank", std::uint64_t{loss.rank}},
+                      {"file", loss.file},
+                      {"tensor", loss.tensor},
+                      {"dtype", loss.dtype},
+                      {"change", loss.change},
+                      {"largest_error", field_of(loss.largest_error)},
+                      {"mean_error", field_of(loss.mean_error)}}});
+    }
+  }
+  if (report.is_human()) table.print(report);
+}
+
 }  // namespace
 
 std::string_view name_of(CompressAction action) {
@@ -45,16 +76,18 @@ std::string_view name_of(CompressAction action) {
 
 void put_checkpoints(Program& program, Report& report, const CompressOptions& options, const CompressReport& done) {
   if (report.is_human()) {
-    if (options.dry_run) {
-      put_table(report, done);
-      return;
-    }
+    if (options.dry_run) put_table(report, done);
+    put_losses(report, options, done);
+    if (options.dry_run) return;
     for (const CompressedCheckpoint& one : done.checkpoints) {
       program.messages().note(fmt::format("{}: {}, {} to {}", address_of(options.store, one.step), name_of(one.action),
                                           human_bytes(one.stored_before), human_bytes(one.stored_after)));
     }
     return;
   }
+  put_losses(report, options, done);
+  // Rows of tsv are of one kind.
+  if (!options.lossy.empty() && report.format() == Format::tsv) return;
   for (const CompressedCheckpoint& one : done.checkpoints) {
     report.record({"compressed",
                    {{"address", address_of(options.store, one.step)},
@@ -73,11 +106,20 @@ int put_failures(Program& program, const CompressOptions& options, const Compres
   int status = exit_done;
   for (const CompressedCheckpoint& one : done.checkpoints) {
     if (one.action == CompressAction::skipped) {
-      program.messages().warning(fmt::format("{} left as it is: {}", address_of(options.store, one.step), one.reason));
+      const std::string text = fmt::format("{} left as it is: {}", address_of(options.store, one.step), one.reason);
+      if (one.temporary) {
+        program.messages().warning(text);
+      } else {
+        program.messages().note(text);
+      }
     }
     if (one.action != CompressAction::failed) continue;
     program.messages().error(one.reason);
     status = worse_of(status, one.temporary ? exit_temporary : exit_trouble);
+  }
+  for (const std::string& pattern : done.unmatched) {
+    program.messages().error(fmt::format("no tensor matches '{}'", pattern));
+    status = exit_trouble;
   }
   return status;
 }

@@ -21,7 +21,9 @@ std::string joined(const std::map<std::string, std::string>& map) {
 
 std::string state_of(const CheckpointInfo& info) {
   std::string text = info.state;
-  for (const auto& [mark, reason] : info.marks) text += "," + mark;
+  for (const auto& [mark, reason] : info.marks) {
+    if (mark != "derived_from") text += "," + mark;  // "lossy" says it
+  }
   return text;
 }
 

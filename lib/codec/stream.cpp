@@ -46,7 +46,7 @@ void put_head(std::byte* at, StreamMethod method, std::size_t size) {
 
 struct StreamEncoder::State {
   struct Free {
-    void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
+    void operator()(ZSTD_CCtx* c) const { ZSTD_freeCCtx(c); }
   };
   std::unique_ptr<ZSTD_CCtx, Free> context{ZSTD_createCCtx()};
   Bytes second;
@@ -112,7 +112,7 @@ void StreamEncoder::encode(ByteView stream, Effort effort, Bytes& out) {
 
 struct StreamDecoder::State {
   struct Free {
-    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+    void operator()(ZSTD_DCtx* d) const { ZSTD_freeDCtx(d); }
   };
   std::unique_ptr<ZSTD_DCtx, Free> context{ZSTD_createDCtx()};
 };

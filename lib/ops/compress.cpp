@@ -4,6 +4,7 @@
 #include <ckpt/compress.hpp>
 
 #include "format/damaged.hpp"
+#include "ops/lossy.hpp"
 #include "ops/reencode.hpp"
 #include "os/file_lock.hpp"
 #include "store/bases.hpp"
@@ -33,6 +34,10 @@ void check_options(const CompressOptions& options) {
   if (options.newest_full && options.rebase) refuse("either the newest in full or all without bases, not both");
   const bool chosen = options.base != BaseChoice::automatic;
   if (chosen && (options.newest_full || options.rebase)) refuse("a base is given, and a way that chooses it, too");
+  ops::check_rules(options.lossy);
+  if (!options.lossy.empty() && (options.newest_full || options.rebase || options.across_ranks)) {
+    refuse("values are dropped or rounded in one go, what they're stored against is changed in another");
+  }
 }
 
 /// Whether decoding `checkpoint` needs the other one.
@@ -79,6 +84,9 @@ class Run {
         done.reason = error.what();
       }
       newer_ = step;
+    }
+    for (const LossyRule& rule : options_.lossy) {
+      if (any_tried_ && !matched_.contains(rule.pattern)) report_.unmatched.push_back(rule.pattern);
     }
     return std::move(report_);
   }
@@ -139,6 +147,10 @@ class Run {
       done.action = CompressAction::unchanged;
       return;
     }
+    if (!options_.lossy.empty()) {
+      lose_values(*checkpoint, done);
+      return;
+    }
     const ops::ReencodePlan plan = plan_for(*checkpoint, done);
     if (options_.dry_run) {
       done.stored_after = ops::estimate_reencode(*checkpoint, plan, options_.jobs, monitor_);
@@ -153,6 +165,61 @@ class Run {
       done.stored_after = done.stored_before;
       done.base.reset();
     }
+  }
+
+  void lose_values(const store::Checkpoint& checkpoint, CompressedCheckpoint& done) {
+    const std::string address = store_.address(done.step);
+    std::string why;
+    if (store::pinned_by(store::read_pins(store_), checkpoint.manifest, false).by_user) why = "is pinned";
+    if (is_newest_good(checkpoint)) why = "is the newest good checkpoint";
+    if (!why.empty()) {
+      if (!options_.which.empty()) {
+        throw Error(Errc::invalid_argument, "'" + address + "' " + why + " and keeps its values");
+      }
+      done.reason = "it " + why + " and keeps its values";
+      return;
+    }
+    const ops::LossyMatch match = ops::match_rules(checkpoint, options_.lossy);
+    matched_.insert(match.patterns.begin(), match.patterns.end());
+    any_tried_ = true;
+    done.action = CompressAction::unchanged;
+    if (!match.any) return;
+    ops::ReencodePlan plan = plan_for(checkpoint, done);
+    ops::LossyResult result;
+    if (options_.dry_run) {
+      plan.has_dependents = false;
+      result = ops::estimate_lossy(checkpoint, options_.lossy, plan, options_.jobs, monitor_);
+    } else {
+      for (const store::Checkpoint& dependent : store::dependents_of(store_, checkpoint.manifest.identity())) {
+        require_free(dependent);
+        ops::rebase(store_, dependent, {checkpoint.manifest.identity()}, options_.jobs, monitor_);
+      }
+      plan.has_dependents = false;
+      plan.last_look = [this, &checkpoint] {
+        require_free(checkpoint);
+        if (store::dependents_of(store_, checkpoint.manifest.identity()).empty()) return;
+        throw Error(Errc::busy, "a new checkpoint depends on '" + store_.address(checkpoint.manifest.step) + "'");
+      };
+      result = ops::make_lossy(store_, checkpoint, options_.lossy, plan, options_.jobs, monitor_);
+    }
+    done.action = result.changed ? CompressAction::encoded : CompressAction::unchanged;
+    if (!result.changed) {
+      done.base.reset();
+      return;
+    }
+    done.id = to_hex(result.id);
+    done.stored_after = result.stored_after;
+    done.losses = std::move(result.losses);
+  }
+
+  [[nodiscard]] bool is_newest_good(const store::Checkpoint& checkpoint) const {
+    const store::Verdicts verdicts = store::read_verdicts(store_);
+    for (const std::uint64_t step : store_.unmarked(nullptr)) {
+      const auto good = store_.find(step);
+      if (!good || store::verdict_of(verdicts, step, good->manifest.id) == store::Verdict::damaged) continue;
+      return step == checkpoint.manifest.step;
+    }
+    return false;
   }
 
   /// In this order: a writer pins, publishes, lets go of the pin, and commits. Whenever it does one of these while this
@@ -238,6 +305,8 @@ class Run {
   const CompressOptions& options_;
   Monitor& monitor_;
   std::optional<std::uint64_t> newer_;  ///< the step that was done before
+  bool any_tried_ = false;
+  std::set<std::string> matched_;  ///< patterns
   CompressReport report_;
 };
 

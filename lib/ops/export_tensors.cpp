@@ -6,6 +6,7 @@
 #include "ops/export_output.hpp"
 #include "ops/export_selection.hpp"
 #include "ops/export_source.hpp"
+#include "ops/open_shard.hpp"
 #include "store/pins.hpp"
 #include "store/store.hpp"
 
@@ -62,6 +63,7 @@ ExportReport export_tensors(const ExportOptions& options, Monitor& monitor) {
   check_options(options);
   const store::Store store = store::Store::open(options.from.store);
   const store::Checkpoint checkpoint = store.resolve(options.from.selector);
+  ops::require_allowed(checkpoint, options.allow_lossy);
   const auto pin = store::Pin::try_to_hold(store, checkpoint);
   ops::ExportSource source(checkpoint, options.jobs, monitor);
   const std::vector<ops::ExportItem> items = ops::select_tensors(checkpoint, options, source, monitor);

@@ -50,6 +50,14 @@ std::shared_ptr<const format::ContainerReader> open_shard(const store::Checkpoin
   throw format::Damaged(DamageKind::missing, 0, 0, "'" + checkpoint.shard_path(named) + "' is missing");
 }
 
+void require_allowed(const store::Checkpoint& checkpoint, bool allow_lossy) {
+  const auto lossy = checkpoint.manifest.marks.find("lossy");
+  if (allow_lossy || lossy == checkpoint.manifest.marks.end()) return;
+  const std::string why = lossy->second.empty() ? "" : ": " + lossy->second;
+  throw Error(Errc::unsupported, "'" + checkpoint.directory + "' is not what was saved: it has lost values" + why)
+      .with_hint("--allow-lossy takes it all the same");
+}
+
 std::optional<store::Checkpoint> encoded_anew_since(const store::Checkpoint& checkpoint) {
   auto manifest = store::read_manifest(checkpoint.directory);
   if (!manifest || manifest->id != checkpoint.manifest.id) return std::nullopt;

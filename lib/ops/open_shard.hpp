@@ -20,6 +20,9 @@ namespace ckpt::ops {
     const store::Checkpoint& checkpoint, std::size_t shard,
     std::shared_ptr<const format::BaseContainers> bases = nullptr);
 
+/// Throws Errc::unsupported for one that has lost values, unless that's allowed.
+void require_allowed(const store::Checkpoint& checkpoint, bool allow_lossy);
+
 /// The checkpoint with its new containers, if it has been encoded anew since it was found.
 [[nodiscard]] std::optional<store::Checkpoint> encoded_anew_since(const store::Checkpoint& checkpoint);
 

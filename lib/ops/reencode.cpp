@@ -40,6 +40,20 @@ std::optional<store::Checkpoint> base_beyond(const store::Store& store, const st
 
 }  // namespace
 
+void swap_after_last_look(const store::Store& store, const store::Checkpoint& checkpoint, format::Manifest manifest,
+                          const std::vector<store::NewContainer>& containers, const ReencodePlan& plan) {
+  if (plan.last_look) {
+    store::announce_swap(store, checkpoint);
+    try {
+      plan.last_look();
+    } catch (const Error&) {
+      store::withdraw_swap(store, checkpoint);
+      throw;
+    }
+  }
+  store::swap_containers(store, checkpoint, std::move(manifest), containers);
+}
+
 ReencodeResult reencode(const store::Store& store, const store::Checkpoint& checkpoint, const ReencodePlan& plan,
                         unsigned jobs, Monitor& monitor) {
   ReencodeResult result{.stored_before = checkpoint.manifest.stored_bytes(), .stored_after = 0};
@@ -68,16 +82,7 @@ ReencodeResult reencode(const store::Store& store, const store::Checkpoint& chec
     result.stored_after = result.stored_before;
     return result;
   }
-  if (plan.last_look) {
-    store::announce_swap(store, checkpoint);
-    try {
-      plan.last_look();
-    } catch (const Error&) {
-      store::withdraw_swap(store, checkpoint);
-      throw;
-    }
-  }
-  store::swap_containers(store, checkpoint, std::move(manifest), containers);
+  swap_after_last_look(store, checkpoint, std::move(manifest), containers, plan);
   result.swapped = true;
   return result;
 }
@@ -103,10 +108,6 @@ void rebase(const store::Store& store, const store::Checkpoint& checkpoint,
                           .has_dependents = true,
                           .settings = {}};
   (void)reencode(store, checkpoint, plan, jobs, monitor);
-}
-
-void drop_tensors(const store::Store&, const store::Checkpoint& checkpoint, const std::string&, unsigned, Monitor&) {
-  throw Error(Errc::unsupported, "'" + checkpoint.directory + "' can't be encoded anew by this version");
 }
 
 }  // namespace ckpt::ops

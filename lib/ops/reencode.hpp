@@ -6,6 +6,7 @@
 #include "format/base.hpp"
 #include "ops/shard_encoder.hpp"
 #include "store/store.hpp"
+#include "store/swap.hpp"
 
 #include <ckpt/monitor.hpp>
 
@@ -45,6 +46,10 @@ struct ReencodeResult {
 /// Checks every block on its way; on any Error the checkpoint is as it was. Throws Damaged, no_space, io, interrupted.
 ReencodeResult reencode(const store::Store& store, const store::Checkpoint& checkpoint, const ReencodePlan& plan,
                         unsigned jobs, Monitor& monitor);
+
+/// The last step of what encodes anew: the plan's last look, then the swap.
+void swap_after_last_look(const store::Store& store, const store::Checkpoint& checkpoint, format::Manifest manifest,
+                          const std::vector<store::NewContainer>& containers, const ReencodePlan& plan);
 
 /// About how many bytes it would have, from a sample of its blocks. Needs no lock and changes nothing.
 [[nodiscard]] std::uint64_t estimate_reencode(const store::Checkpoint& checkpoint, const ReencodePlan& plan,

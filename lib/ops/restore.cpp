@@ -195,6 +195,7 @@ RestoreReport restore_checkpoint(const RestoreOptions& options, const store::Che
   report.step = checkpoint.manifest.step;
   report.id = to_hex(checkpoint.manifest.id);
   for (const auto& [mark, reason] : checkpoint.manifest.marks) {
+    if (mark == "derived_from") continue;  // says more of what "lossy" says
     monitor.warning("the checkpoint is marked " + mark + (reason.empty() ? "" : ": " + reason));
   }
   return report;
@@ -259,6 +260,7 @@ RestoreReport restore(const RestoreOptions& options, Monitor& monitor) {
   std::optional<std::uint64_t> step;
   try {
     const store::Checkpoint checkpoint = store.resolve(options.from.selector);
+    ops::require_allowed(checkpoint, options.allow_lossy);
     step = checkpoint.manifest.step;
     const auto pin = store::Pin::try_to_hold(store, checkpoint);
     report = restore_unless_changed(options, checkpoint, monitor);

@@ -42,14 +42,21 @@ std::optional<LowerRanks::Block> LowerRanks::find(const Digest& hash, std::uint6
 }
 
 ShardReencoder::ShardReencoder(std::shared_ptr<const format::ContainerReader> old, const format::BaseCheckpoint& own,
-                               const ReencodePlan& plan, const LowerRanks* lower, Monitor& monitor)
+                               const ReencodePlan& plan, const LowerRanks* lower, Monitor& monitor,
+                               const ContentChange* change, const std::map<std::string, std::string>& marks)
     : old_(std::move(old)),
       own_(own),
       plan_(plan),
       lower_(lower),
       monitor_(monitor),
-      bytes_(*old_),
+      change_(change),
       catalog_(old_->catalog()) {
+  if (change_ != nullptr) {
+    bytes_ = std::make_unique<ChangedBytes>(*old_, *change_);
+  } else {
+    bytes_ = std::make_unique<StoredBytes>(*old_);
+  }
+  for (const auto& [mark, reason] : marks) catalog_.shard.marks[mark] = reason;
   std::vector<BlockPiece> pieces = describe_pieces(catalog_);
   std::unique_ptr<BaseBlocks> base;
   if (plan.base) base = std::make_unique<BaseBlocks>(*plan.base, catalog_.shard.rank, catalog_, pieces);
@@ -60,7 +67,7 @@ ShardReencoder::ShardReencoder(std::shared_ptr<const format::ContainerReader> ol
   if (plan.has_dependents || plan.only_where_needed) {
     for (const format::BlockRecord& block : old_->index().blocks) settings.depth_limits.push_back(block.depth);
   }
-  encoder_.emplace(settings, bytes_, catalog_, std::move(pieces), std::move(base), monitor);
+  encoder_.emplace(settings, *bytes_, catalog_, std::move(pieces), std::move(base), monitor);
 }
 
 std::uint32_t ShardReencoder::row_of(const format::BaseCheckpoint& checkpoint) {
@@ -76,11 +83,20 @@ bool ShardReencoder::stays(const format::BlockRecord& block) const {
   return !contains(plan_.avoid, old_->catalog().bases.at(block.base->checkpoint));
 }
 
-EncodedBlock ShardReencoder::encode_block(std::uint64_t block, RunReader& reader, Bytes& out) {
+void ShardReencoder::encode_block(std::uint64_t block, RunReader& reader, EncodedRun& run) {
   const format::BlockRecord& record = old_->index().blocks[block];
+  Bytes& out = *run.stored;
   const std::size_t begin = out.size();
   // Also what is taken over is checked: a new container must not hide old damage under new sums.
-  const ByteView raw = reader.decode(block);
+  ByteView raw = reader.decode(block);
+  Digest hash = record.hash;
+  auto changed = changed_.take();
+  if (change_ != nullptr && change_->touches(block)) {
+    changed->assign(raw.begin(), raw.end());
+    change_->apply(block, *changed);
+    raw = *changed;
+    hash = xxh3_128(raw);
+  }
   EncodedBlock encoded;
   const auto below = lower_ == nullptr ? std::nullopt : lower_->find(record.hash, record.raw_size);
   if (stays(record)) {
@@ -95,21 +111,22 @@ EncodedBlock ShardReencoder::encode_block(std::uint64_t block, RunReader& reader
                .base = format::BaseRef{
                    .checkpoint = own_row_, .rank = below->rank, .block = below->number, .hash = record.hash}};
   } else {
-    encoded = encoder_->encode(block, raw, record.hash, out);
+    encoded = encoder_->encode(block, raw, hash, out);
     if (encoded.codec == codec::Codec::raw) append(out, raw);
   }
   encoded.begin = begin;
   encoded.size = out.size() - begin;
-  return encoded;
+  run.blocks.push_back(encoded);
+  run.hashes.push_back(hash);
 }
 
 ShardReencoder::EncodedRun ShardReencoder::encode_run(const BlockRun& run) {
-  EncodedRun encoded{.stored = buffers_.take(), .blocks = {}};
+  EncodedRun encoded{.stored = buffers_.take(), .blocks = {}, .hashes = {}};
   encoded.stored->clear();
   auto reader = readers_.take();
   reader->open(*old_, run);
   for (std::uint64_t b = run.first; b < run.first + run.count; ++b) {
-    encoded.blocks.push_back(encode_block(b, *reader, *encoded.stored));
+    encode_block(b, *reader, encoded);
   }
   return encoded;
 }
@@ -134,7 +151,7 @@ format::ContainerWriter::Finished ShardReencoder::write(os::Fd file, const std::
           const format::BlockRecord& record = old_->index().blocks[number];
           writer.add(own.add({.codec = block.codec,
                               .stored = ByteView(*run.stored).subspan(block.begin, block.size),
-                              .hash = record.hash,
+                              .hash = run.hashes[b],
                               .depth = block.depth,
                               .base = block.base},
                              number, record.raw_size, encoder_->deepest(number)));
@@ -143,7 +160,8 @@ format::ContainerWriter::Finished ShardReencoder::write(os::Fd file, const std::
         monitor_.progress({.stage = "encode", .done = done, .total = total});
       });
   format::ContainerWriter::Finished finished = writer.finish();
-  if (finished.root != old_->index().root) throw std::logic_error("a shard encoded anew has another root");
+  if (change_ == nullptr && finished.root != old_->index().root)
+    throw std::logic_error("a shard encoded anew has another root");
   return finished;
 }
 

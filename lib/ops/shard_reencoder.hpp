@@ -5,6 +5,7 @@
 #include "format/container_reader.hpp"
 #include "format/container_writer.hpp"
 #include "ops/block_runs.hpp"
+#include "ops/content_change.hpp"
 #include "ops/reencode.hpp"
 #include "ops/shard_encoder.hpp"
 #include "os/temporary_file.hpp"
@@ -12,8 +13,10 @@
 #include <ckpt/monitor.hpp>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -41,8 +44,10 @@ class ShardReencoder {
  public:
   /// `own` is the checkpoint that the container belongs to. `plan`, and `lower`, which may be null, outlive this
   /// object.
+  /// With `change`, which outlives it, the new container holds other bytes, and says so in `marks`.
   ShardReencoder(std::shared_ptr<const format::ContainerReader> old, const format::BaseCheckpoint& own,
-                 const ReencodePlan& plan, const LowerRanks* lower, Monitor& monitor);
+                 const ReencodePlan& plan, const LowerRanks* lower, Monitor& monitor,
+                 const ContentChange* change = nullptr, const std::map<std::string, std::string>& marks = {});
 
   /// Writes the new container. Throws Damaged if the old one doesn't decode.
   [[nodiscard]] format::ContainerWriter::Finished write(os::Fd file, const std::string& path, unsigned jobs);
@@ -58,10 +63,11 @@ class ShardReencoder {
   struct EncodedRun {
     Pool<Bytes>::Lease stored;
     std::vector<EncodedBlock> blocks;
+    std::vector<Digest> hashes;
   };
   [[nodiscard]] std::uint32_t row_of(const format::BaseCheckpoint& checkpoint);
   [[nodiscard]] bool stays(const format::BlockRecord& block) const;
-  [[nodiscard]] EncodedBlock encode_block(std::uint64_t block, RunReader& reader, Bytes& out);
+  void encode_block(std::uint64_t block, RunReader& reader, EncodedRun& run);
   [[nodiscard]] EncodedRun encode_run(const BlockRun& run);
 
   std::shared_ptr<const format::ContainerReader> old_;
@@ -69,13 +75,15 @@ class ShardReencoder {
   const ReencodePlan& plan_;
   const LowerRanks* lower_;
   Monitor& monitor_;
-  StoredBytes bytes_;
+  const ContentChange* change_;
+  std::unique_ptr<ShardBytes> bytes_;
   format::Catalog catalog_;
   std::uint32_t own_row_ = 0;        ///< of the own checkpoint, where lower_ is there
   std::vector<std::uint32_t> rows_;  ///< of the old catalog's bases, in the new one's
   std::optional<ShardEncoder> encoder_;
   Pool<RunReader> readers_;
   Pool<Bytes> buffers_;
+  Pool<Bytes> changed_;
 };
 
 }  // namespace ckpt::ops

@@ -7,8 +7,8 @@
 #include "ops/open_shard.hpp"
 #include "ops/repair.hpp"
 #include "ops/stored_bases.hpp"
-#include "store/bases.hpp"
 #include "os/fd.hpp"
+#include "store/bases.hpp"
 
 #include <algorithm>
 #include <cerrno>

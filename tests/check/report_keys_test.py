@@ -141,4 +141,14 @@ def test_compress_with_and_without_doing_it():
     agree("ckpt-compress", "s")
 
 
+def test_compress_with_values_lost():
+    for step in (1, 2):
+        run("ckpt-save", state(), f"s@{step}")
+    found = {r["type"] for r in records("ckpt-compress", "-n", "--drop=*.weight", "s@1")}
+    check(found == {"loss", "compressed"}, f"not both kinds: {found}")
+    agree("ckpt-compress", "-n", "--drop=*.weight", "s@1", tsv=False)
+    for line in run("ckpt-compress", "--format=tsv", "--drop=*.weight", "s@1").stdout.decode().splitlines():
+        check(len(line.split("\t")) == len(documented()["loss"]), f"columns: {line!r}")
+
+
 main()

@@ -293,4 +293,224 @@ test_what_is_no_container_or_needs_others_is_refused_as_a_filter() {
   expect 2 -e sh -c 'ckpt-compress - <st/0000000001/shard-00000-of-00001.1.ckpt >/dev/full'
 }
 
+# models STEP...: a checkpoint for each, of a torch file m1.pt, m2.pt, ... with model.weight, model.bias and step.
+models() {
+  local step
+  for step in "$@"; do
+    "$PYTHON" "$TESTS_DIR/make_input.py" torch "$step" m.pt 40000
+    cp m.pt "m$step.pt"
+    expect 0 -o ckpt-save m.pt "st@$step"
+  done
+}
+# lossy ADDRESS: restores what has lost values to out, says so on standard error, and its zip is sound.
+lossy() {
+  rm -rf out
+  expect 2 -e ckpt-restore "$1" out
+  like "$ERR" 'lost values'
+  expect 0 -o -e ckpt-restore --allow-lossy "$1" out
+  like "$ERR" 'marked lossy'
+  [ ! -e out/m.pt ] || expect 0 -o "$PYTHON" -m zipfile -t out/m.pt
+}
+# values FILE TENSOR: its numbers, one a line.
+values() {
+  local own
+  own=$(mktemp -d ./values.XXXXXX)
+  ckpt-save "$1" "$own/st@1" >/dev/null
+  ckpt-restore --tensor="$2" --as=raw -o - "$own/st@1" | od -An -v -w4 -t f4 | tr -d ' '
+}
+
+# zips FILE...: the checksums of all members are right, in the directory, in the local header or behind the data, also
+# where several archives stand behind one another.
+zips() {
+  "$PYTHON" - "$@" <<'PY' || fail "wrong checksums in $*"
+import io, struct, sys, zipfile, zlib
+seen = 0
+for path in sys.argv[1:]:
+    data = open(path, "rb").read()
+    end = len(data)
+    while end > 0:
+        archive = zipfile.ZipFile(io.BytesIO(data[:end]))
+        assert archive.testzip() is None, path
+        for info in archive.infolist():
+            name, extra = struct.unpack_from("<HH", data, info.header_offset + 26)
+            begin = info.header_offset + 30 + name + extra
+            local, = struct.unpack_from("<I", data, info.header_offset + 14)
+            behind = begin + info.compress_size
+            if data[behind:behind + 4] == b"PK\7\10":
+                behind += 4
+            stated = struct.unpack_from("<I", data, behind)[0] if info.flag_bits & 8 else local
+            assert stated == info.CRC and local in (0, info.CRC), (path, info)
+            seen += 1
+        end = min(info.header_offset for info in archive.infolist())
+assert seen
+PY
+}
+
+test_dropped_values_are_zeros_and_all_else_is_as_it_was() {
+  models 1 2
+  local before
+  before=$(stored 1)
+  expect 0 -o ckpt-compress --drop=model.weight st@1
+  like "$OUT" 'model.weight +float32 +dropped'
+  lossy st@1
+  is "$(values out/m.pt model.weight | sort -u)" 0
+  is "$(values out/m.pt model.bias | md5sum)" "$(values m1.pt model.bias | md5sum)"
+  [ "$(stored 1)" -lt $((before / 10)) ] || fail "$(stored 1) of $before bytes"
+  expect 0 ckpt-verify --deep st
+  restore st@2 two
+  same_file m2.pt two/m.pt
+  no_leftovers st
+}
+
+test_a_lossy_one_has_a_new_id_says_what_it_was_and_is_never_latest_nor_a_base() {
+  models 1 2
+  local before
+  before=$(ids | head -n 1)
+  expect 0 -o ckpt-compress --drop=model.weight st@1
+  [ "$(ids | head -n 1)" != "$before" ] || fail 'the id is as it was'
+  expect 0 -o ckpt-ls --get=marks st@1
+  like "$OUT" "derived_from\":\"$before"
+  like "$OUT" 'dropped model.weight'
+  like "$(ckpt-ls st)" '1 .*lossy'
+  is "$(ckpt-ls --get=step st)" 2
+  expect 0 ckpt-compress st
+  is "$(bases 2)" ''
+  expect 2 -e ckpt-restore --tensor=model.bias -o x.safetensors st@1
+  expect 0 -o ckpt-restore --allow-lossy --tensor=model.bias -o x.safetensors st@1
+}
+
+test_what_depends_on_it_is_encoded_anew_first() {
+  store 1 2 3
+  compress st
+  expect 0 -o ckpt-compress --drop=moment --drop=table st@1
+  unlike " $(bases 2) $(bases 3) " ' 1 '
+  lossy st@1
+  expect 0 ckpt-verify --deep st
+  for step in 2 3; do
+    restore "st@$step" "out$step"
+    same_file "s$step" "out$step/s$step"
+  done
+}
+
+test_quantised_values_are_near_and_take_less_space() {
+  models 1 2
+  local type before
+  before=$(stored 1)
+  cp -a st copy
+  for type in int8:0.01 fp8:0.05 int4:0.25 bf16:0.004; do
+    rm -rf st
+    cp -a copy st
+    expect 0 -o ckpt-compress --json --quantize="model.weight=${type%:*}" st@1
+    cp "$STREAMS.out" report
+    [ "$(stored 1)" -lt $((before * 2 / 3)) ] || fail "${type%:*}: $(stored 1) of $before bytes"
+    lossy st@1
+    "$PYTHON" - report <(values m1.pt model.weight) <(values out/m.pt model.weight) "${type#*:}" <<'PY' || fail "$type"
+import json, sys
+loss = [json.loads(line) for line in open(sys.argv[1])][1]
+was, now = ([float(x) for x in open(p)] for p in sys.argv[2:4])
+errors = [abs(a - b) for a, b in zip(was, now)]
+assert len(was) == len(now) == 40000 and max(errors) > 0
+assert abs(max(errors) - loss["largest_error"]) < 1e-6 and abs(sum(errors) / 40000 - loss["mean_error"]) < 1e-6, loss
+relative = (sum(e * e for e in errors) / sum(a * a for a in was)) ** 0.5
+assert relative < float(sys.argv[4]), relative
+PY
+  done
+  # Said again it changes nothing.
+  before=$(tree st)
+  expect 0 ckpt-compress --quantize='model.weight=bf16' st@1
+  is "$(tree st)" "$before"
+}
+
+test_the_smallest_values_become_zero() {
+  models 1 2
+  expect 0 -o ckpt-compress --sparsify='model.w*=0.9' st@1
+  lossy st@1
+  "$PYTHON" - <(values m1.pt model.weight) <(values out/m.pt model.weight) <<'PY' || fail 'other values'
+import sys
+was, now = ([float(x) for x in open(p)] for p in sys.argv[1:3])
+zeros = [abs(a) for a, b in zip(was, now) if b == 0]
+kept = [abs(a) for a, b in zip(was, now) if b != 0]
+assert abs(len(zeros) - 36000) < 5, len(zeros)
+assert max(zeros) <= min(kept) and all(a == b for a, b in zip(was, now) if b != 0)
+PY
+}
+
+test_every_kind_of_file_stays_readable() {
+  cp "$FIXTURES/arrays.npz" "$FIXTURES/train_step5.pt" "$FIXTURES/train_legacy.pth" .
+  cp -r "$FIXTURES/dcp" dcp
+  "$PYTHON" "$TESTS_DIR/make_input.py" safetensors 1 s.safetensors
+  local name
+  for name in arrays.npz train_step5.pt train_legacy.pth dcp s.safetensors; do
+    rm -rf st out
+    expect 0 -o ckpt-save "$name" st@1
+    expect 0 -o ckpt-save "$name" st@2
+    expect 0 -O ckpt-compress --drop='*[a-z]*' st@1
+    expect 0 -o -e ckpt-restore --allow-lossy st@1 out
+    expect 0 ckpt-verify --deep st
+    expect 0 -o ckpt-save out st2$name@1
+    case $name in
+      *.npz | *.pt) zips "out/$name" ;;
+      dcp) zips out/*.distcp ;;
+    esac
+    is "$(ckpt-ls --tensors --format=tsv st2$name@1 | cut -f 3-7)" "$(ckpt-ls --tensors --format=tsv st@2 | cut -f 3-7)"
+    like "$(ckpt-ls --tensors --stats --json st2$name@1 | grep -c '"max":0,\|"max":0.0,\|"max":null')" '[1-9]'
+  done
+}
+
+test_aliases_change_together_or_not_at_all() {
+  cp "$FIXTURES/aliases.pt" m.pt
+  expect 0 -o ckpt-save m.pt st@1
+  expect 0 -o ckpt-save m.pt st@2
+  local before name
+  before=$(ids)$(bases 2)
+  name=$(ckpt-ls --tensors --format=tsv st@1 | cut -f 3 | head -n 1)
+  expect 2 -e ckpt-compress --drop="$name" st@1
+  like "$ERR" 'shares bytes with'
+  is "$(ids)$(bases 2)" "$before"
+  expect 0 -o ckpt-compress --drop='*[a-z]*' st@1
+  lossy st@1
+}
+
+test_what_must_keep_its_values_does() {
+  models 1 2
+  expect 2 -e ckpt-compress --drop=model.weight st@2
+  like "$ERR" 'newest good'
+  expect 0 ckpt-prune --pin=1 st
+  expect 2 -e ckpt-compress --drop=model.weight st@1
+  like "$ERR" 'pinned'
+  expect 0 ckpt-compress --drop=model.weight st
+  expect 0 ckpt-prune --unpin=1 st
+  expect 0 -o ckpt-compress --drop=model.weight st
+  expect 2 -e ckpt-restore st@1 out
+  restore st@2 out
+}
+
+test_rules_that_cannot_be_meant_are_refused() {
+  models 1 2
+  local option
+  for option in --drop= --drop='*' --drop='?*' --quantize=x --quantize='*=int8' --quantize=x=int3 --sparsify=x=0 \
+    --sparsify=x=1 --sparsify=x= --sparsify='*=0.5' --sparsify=x=nan --drop=model.weigth; do
+    expect 2 -e ckpt-compress "$option" st@1
+  done
+  like "$ERR" "no tensor matches 'model.weigth'"
+  expect 2 -e ckpt-compress --drop=step --rebase st@1
+  expect 2 -e sh -c 'ckpt-compress --drop=step - <st/0000000001/*.ckpt'
+  restore st@1 out
+  same_file m1.pt out/m.pt
+}
+
+test_prune_drops_what_only_the_newest_keep() {
+  models 1 2 3
+  expect 0 ckpt-prune --drop-after='1:model.w*' st
+  lossy st@1
+  is "$(values out/m.pt model.weight | sort -u)" 0
+  expect 0 ckpt-verify --deep st
+  local before
+  before=$(tree st)
+  expect 0 ckpt-prune --drop-after='1:model.w*' st
+  is "$(tree st)" "$before"
+  restore st@3 out3
+  same_file m3.pt out3/m.pt
+}
+
 run_tests "$@"

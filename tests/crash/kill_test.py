@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# kill -9 loops: saves and prunes are killed at random moments while a verify runs beside them. Only a lost or wrong
+# kill -9 loops: saves, prunes and compressions are killed at random moments while a verify runs beside them. Only a lost or wrong
 # byte, a store that can't be read, or a next save that fails counts. CKPT_KILL_ROUNDS: how many kills a test does.
 import fcntl
 import json
@@ -29,6 +29,11 @@ def content(root):
     return found
 
 
+def content_of_file(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def inputs(count):
     for n in range(count):
         make_input.directory(f"in{n}", n, 3000)
@@ -38,6 +43,9 @@ def inputs(count):
 
 class Beside:
     """Verifies the store over and over until it's stopped; damage that it sees is a failure."""
+
+    def __init__(self, *options):
+        self.options = options
 
     def __enter__(self):
         self.problem, self.stop = None, threading.Event()
@@ -51,7 +59,7 @@ class Beside:
             # it: the store may come into being in between.
             if not os.path.exists("st/ckpt-store.json"):
                 continue
-            done = subprocess.run(["ckpt-verify", "st"], capture_output=True)
+            done = subprocess.run(["ckpt-verify", *self.options, "st"], capture_output=True)
             if done.returncode != 0 or done.stdout:
                 self.problem = f"verify beside it: {done.returncode} {done.stdout[:500]!r} {done.stderr[:500]!r}"
 
@@ -269,6 +277,74 @@ def test_what_is_in_use_survives_prunes_that_are_killed():
     run("ckpt-prune", "--keep-last=1", "st", stdout=False, stderr=False)
     check(len(committed()) == 1, lambda: f"{committed()} are left")
     no_temporaries()
+
+
+def test_compressions_are_killed_beside_saves_that_may_be_killed_too():
+    rng = random.Random(SEED)
+    for n in range(6):
+        make_input.drift(f"s{n}", n, count=17000)
+    wanted = [content_of_file(f"s{n}") for n in range(6)]
+    ways = (["--newest-full"], [], ["--rebase"], ["--base=none"], ["--max-chain=3"], ["--encode=fast", "--newest-full"])
+    run("ckpt-save", "s0", "st@0", stderr=False)
+    limit = how_long("ckpt-save", "s1", "st@1") * 6
+    newest = 1
+    with Beside("--deep"):
+        for step in range(2, ROUNDS + 2):
+            save = ("ckpt-save", *rng.choice(([], ["--encode=raw"])), f"s{step % 6}", f"st@{step}")
+            compress = ("ckpt-compress", *rng.choice(ways), "st")
+            commands = [save, compress] if step % 2 else [compress, save]
+            said = kill_at_random(rng, limit, *commands)
+            if said[commands.index(save)]:
+                newest = step
+            if step % 4 == 0:
+                # What depends on what goes is encoded anew, too.
+                run("ckpt-prune", "--keep-last=7", "st", stdout=False)
+            one = rng.choice(committed())
+            for step in {one, newest}:
+                got = restored(f"st@{step}")[f"s{step % 6}"]
+                check(got == wanted[step % 6], f"step {step} has other content (seed {SEED})")
+    run("ckpt-save", "s0", "st@9996", stderr=False)
+    run("ckpt-compress", "--newest-full", "st", stdout=False, stderr=False)
+    no_temporaries()
+    for step in committed():
+        check(len(os.listdir(f"st/{step:010}")) == 2, f"leftovers: {os.listdir(f'st/{step:010}')} (seed {SEED})")
+    run("ckpt-verify", "--deep", "st", stdout=False, stderr=False)
+
+
+def test_what_loses_values_in_a_run_that_is_killed_has_lost_them_or_not():
+    rng = random.Random(SEED)
+    for n in range(4):
+        make_input.drift(f"s{n}", n, count=17000)
+    wanted = [content_of_file(f"s{n}") for n in range(4)]
+    for n in range(4):
+        run("ckpt-save", f"s{n}", f"keep@{n}", stderr=False)
+    run("cp", "-a", "keep", "st", stdout=False, stderr=False)
+    begin = 8 + int.from_bytes(wanted[0][:8], "little") + 17000 * 6
+    without = [data[:begin] + bytes(17000 * 4) + data[begin + 17000 * 4:] for data in wanted]
+    limit = how_long("ckpt-compress", "--drop=moment", "st") * 1.2
+    run("rm", "-rf", "st")
+    for turn in range(ROUNDS // 4):
+        run("cp", "-a", "keep", "st", stdout=False, stderr=False)
+        kill_at_random(rng, limit, ("ckpt-compress", "--drop=moment", "st"))
+        for n in range(4):
+            run("rm", "-rf", "out")
+            run("ckpt-restore", "--allow-lossy", f"st@{n}", "out")
+            got = content("out")[f"s{n}"]
+            check(got in (wanted[n], without[n]), f"step {n} has other content (seed {SEED})")
+        check(got == wanted[3], f"the newest has lost values (seed {SEED})")
+        run("ckpt-compress", "--drop=moment", "st")
+        check(content_after_drop() == without[:3], f"other content after a second run (seed {SEED})")
+        run("ckpt-verify", "--deep", "st", stdout=False, stderr=False)
+        run("mv", "st", f"gone{turn}", stdout=False, stderr=False)
+
+
+def content_after_drop():
+    found = []
+    for n in range(3):
+        run("rm", "-rf", "out")
+        run("ckpt-restore", "--allow-lossy", f"st@{n}", "out")
+        found.append(content("out")[f"s{n}"])
+    return found
 
 
 if __name__ == "__main__":

@@ -17,6 +17,23 @@
 
 namespace ckpt {
 
+/// What numbers are stored as; they stay of the type that they are, with few bits in use.
+enum class Quantization { int8, int4, fp8, bf16 };
+
+/// How tensors lose values, for ever. Types, shapes and all else in their files stay, the checksums in zip files are
+/// made right.
+struct LossyRule {
+  enum class Kind {
+    drop,      ///< all values become zero
+    quantize,  ///< numbers with fractions are rounded, in groups of 128 with a scale each; all others stay
+    sparsify,  ///< of these numbers the smaller ones become zero, `fraction` of all at most
+  };
+  Kind kind = Kind::drop;
+  std::string pattern;  ///< of tensors' names: an exact one, else as fnmatch(3) has it; not of wildcards alone
+  Quantization quantization = Quantization::int8;
+  double fraction = 0;  ///< above 0, below 1
+};
+
 struct CompressOptions {
   std::string store;
   std::vector<Selector> which;  ///< empty: all that are committed
@@ -36,6 +53,12 @@ struct CompressOptions {
   /// Only those that are older than this, counted from the newest; one whose time isn't recorded isn't old.
   std::optional<double> older_than_seconds;
 
+  /// Not empty: the checkpoints lose this. Their ids are new ones, they're marked lossy, and what depends on them is
+  /// encoded anew first. The newest good checkpoint and those pinned by a user are refused; of a whole store they're
+  /// skipped. Tensors that match several rules are sparsified, then quantised, then dropped. No newest_full, rebase and
+  /// across_ranks then.
+  std::vector<LossyRule> lossy;
+
   bool dry_run = false;  ///< change nothing, and estimate what would come out from a sample
   unsigned jobs = 0;
 };
@@ -47,9 +70,20 @@ enum class CompressAction {
   failed,
 };
 
+/// What became of a tensor. Errors are absolute ones, of numbers that are finite; none for other types.
+struct TensorLoss {
+  std::uint32_t rank = 0;
+  std::string file;
+  std::string tensor;
+  std::string dtype;
+  std::string change;  ///< "dropped", "quantized to int8", "sparsified by 0.5"; joined by commas
+  std::optional<double> largest_error;
+  std::optional<double> mean_error;
+};
+
 struct CompressedCheckpoint {
   std::uint64_t step = 0;
-  std::string id;  ///< empty if the manifest can't be read
+  std::string id;  ///< empty if the manifest can't be read; where values were lost, the new one
   CompressAction action = CompressAction::skipped;
   std::string reason;      ///< of `skipped` and `failed`
   bool temporary = false;  ///< try again later
@@ -57,10 +91,12 @@ struct CompressedCheckpoint {
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_before = 0;
   std::uint64_t stored_after = 0;
+  std::vector<TensorLoss> losses;
 };
 
 struct CompressReport {
   std::vector<CompressedCheckpoint> checkpoints;  ///< in the order in which they were done
+  std::vector<std::string> unmatched;             ///< patterns of CompressOptions::lossy that no tensor has
   double seconds = 0;
 };
 

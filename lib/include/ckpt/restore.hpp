@@ -27,9 +27,10 @@ struct RestoreOptions {
   std::optional<int> output_fd;  ///< the one selected file, written to this descriptor (borrowed)
 
   Selection select;
-  bool by_rank = false;   ///< each shard into directory/rank-RRRRR
-  bool force = false;     ///< files of other content that are in the way are replaced
-  bool fallback = false;  ///< if `from` is damaged, take the newest good checkpoint before it
+  bool by_rank = false;      ///< each shard into directory/rank-RRRRR
+  bool force = false;        ///< files of other content that are in the way are replaced
+  bool allow_lossy = false;  ///< also one that has lost values; else that's Errc::unsupported
+  bool fallback = false;     ///< if `from` is damaged, take the newest good checkpoint before it
   unsigned jobs = 0;
 };
 
@@ -66,6 +67,7 @@ struct ExportOptions {
   std::string output;            ///< a path; written beside it and renamed
   std::optional<int> output_fd;  ///< instead of `output` (borrowed)
   bool force = false;            ///< replace an existing output
+  bool allow_lossy = false;      ///< as in RestoreOptions
   unsigned jobs = 0;
 };
 
