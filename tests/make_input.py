@@ -55,7 +55,8 @@ def _fake_torch():
     return torch, utils
 
 
-def torch(path, seed, count=2000, shape=None):
+def torch(path, seed, count=2000, shape=None, columns=False):
+    """With `columns` the weight is two tensors, the even elements and the odd ones, of which one is NaN."""
     module, utils = _fake_torch()
 
     class Storage:
@@ -63,11 +64,12 @@ def torch(path, seed, count=2000, shape=None):
             self.key, self.kind, self.data, self.numel = key, kind, data, numel
 
     class Tensor:
-        def __init__(self, storage, shape):
-            stride = [1] * len(shape)
-            for i in range(len(shape) - 2, -1, -1):
-                stride[i] = stride[i + 1] * shape[i + 1]
-            self.args = (storage, 0, tuple(shape), tuple(stride), False, {})
+        def __init__(self, storage, shape, offset=0, stride=None):
+            if stride is None:
+                stride = [1] * len(shape)
+                for i in range(len(shape) - 2, -1, -1):
+                    stride[i] = stride[i + 1] * shape[i + 1]
+            self.args = (storage, offset, tuple(shape), tuple(stride), False, {})
 
         def __reduce__(self):
             return utils._rebuild_tensor_v2, self.args
@@ -82,6 +84,11 @@ def torch(path, seed, count=2000, shape=None):
                 Storage("2", module.LongStorage, struct.pack("<q", seed), 1)]
     state = {"model": {"weight": Tensor(storages[0], shape or [count // 10, 10]), "bias": Tensor(storages[1], [10])},
              "step": Tensor(storages[2], []), "epoch": seed, "lr": 0.1}
+    if columns:
+        storages[0].data = storages[0].data[:4] + struct.pack("<f", float("nan")) + storages[0].data[8:]
+        del state["model"]["weight"]
+        for offset, name in enumerate(("even", "odd")):
+            state["model"][name] = Tensor(storages[0], [count // 2], offset, [2])
     out = io.BytesIO()
     saved = {name: sys.modules.get(name) for name in ("torch", "torch._utils")}
     sys.modules.update({"torch": module, "torch._utils": utils})

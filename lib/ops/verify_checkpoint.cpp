@@ -7,6 +7,7 @@
 #include "ops/open_shard.hpp"
 #include "ops/repair.hpp"
 #include "ops/stored_bases.hpp"
+#include "ops/view_runs.hpp"
 #include "os/fd.hpp"
 #include "store/bases.hpp"
 
@@ -285,10 +286,14 @@ void CheckpointCheck::count_non_finite(const format::ContainerReader& container,
   const std::uint64_t end = begin + raw.size();
   for (std::uint64_t t = file.first_tensor; t < file.first_tensor + file.tensor_count; ++t) {
     const Tensor& tensor = catalog.tensors[t];
-    const std::uint64_t stop = std::min(view_end(tensor).value_or(0), end);
-    const std::uint64_t start = std::max(tensor.offset, begin);
-    if (!tensor.has_bytes || start >= stop) continue;
-    const NonFiniteCount count = ckpt::count_non_finite(tensor.dtype, raw.subspan(start - begin, stop - start));
+    // Types of less than a byte hold integers.
+    if (!tensor.has_bytes || bits_of(tensor.dtype) % 8 != 0) continue;
+    NonFiniteCount count;
+    for_each_run(tensor, begin, std::min(view_end(tensor).value_or(0), end), [&](std::uint64_t at, std::uint64_t size) {
+      const NonFiniteCount more = ckpt::count_non_finite(tensor.dtype, raw.subspan(at - begin, size));
+      count.nan += more.nan;
+      count.inf += more.inf;
+    });
     if (count.nan == 0 && count.inf == 0) continue;
     const std::lock_guard lock(mutex_);
     const auto known = std::find_if(non_finite_.begin(), non_finite_.end(), [&](const NonFinite& n) {

@@ -201,6 +201,15 @@ PY
   expect 0 ckpt-verify --finite other
 }
 
+test_a_view_is_not_blamed_for_what_lies_between_its_elements() {
+  "$PYTHON" -c 'import sys; sys.path.insert(0, sys.argv[1]); import make_input
+make_input.torch("columns.pt", 1, 40000, columns=True)' "$TESTS_DIR"
+  save columns.pt st@1
+  expect 1 -o ckpt-verify --json --finite st
+  is "$(records tensor)" "['model.odd']"
+  like "$OUT" '"nan":1,'
+}
+
 test_metrics_are_written_as_a_whole_file() {
   store
   expect 0 ckpt-verify --metrics-file=m.prom st
