@@ -188,15 +188,7 @@ bool TypedDecoder::decode_any(ByteView payload, ByteView base, bool derived, std
   std::copy_n(edges->begin(), plan.lead, raw.begin());
   std::copy_n(edges->begin() + plan.lead, tail, raw.end() - static_cast<std::ptrdiff_t>(tail));
   const std::span<std::byte> values = raw.subspan(plan.lead, size);
-  if (derived) {
-    rounded_.reserve(size);
-    const auto& round = kernels().round;
-    const auto kernel = plan.rounding == Rounding::to_bfloat16 ? round.to_bfloat16 : round.to_float16;
-    kernel(base.data(), size / 2, rounded_.data());
-    base = {rounded_.data(), size};
-  } else if (!base.empty()) {
-    base = base.subspan(plan.lead, size);
-  }
+  base = predictions(plan, base, size, rounded_);
   const auto decode_as = [&]<class T>(T) { return decode_elements<T>(*head, in, base, values); };
   const bool sound = plan.element.width == 1   ? decode_as(std::uint8_t{})
                      : plan.element.width == 2 ? decode_as(std::uint16_t{})

@@ -134,15 +134,7 @@ void TypedEncoder::encode(const TypedPlan& plan, ByteView raw, ByteView base, Ef
   const ByteView values = raw.subspan(plan.lead, size);
   append(out, raw.first(plan.lead));
   append(out, raw.subspan(plan.lead + size));
-  if (plan.rounding != Rounding::none) {
-    rounded_.reserve(size);
-    const auto& round = kernels().round;
-    const auto kernel = plan.rounding == Rounding::to_bfloat16 ? round.to_bfloat16 : round.to_float16;
-    kernel(base.data(), size / 2, rounded_.data());
-    base = {rounded_.data(), size};
-  } else if (!base.empty()) {
-    base = base.subspan(plan.lead, size);
-  }
+  base = predictions(plan, base, size, rounded_);
   switch (plan.element.width) {
     case 1: return encode_elements<std::uint8_t>(plan, head_at, values, base, effort, out);
     case 2: return encode_elements<std::uint16_t>(plan, head_at, values, base, effort, out);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/typed_format.hpp"
 
+#include "codec/kernels.hpp"
+
 namespace ckpt::codec {
 
 void append_head(const TypedPlan& plan, Bytes& out) {
@@ -59,6 +61,16 @@ std::optional<TypedHead> take_head(ByteReader& in, std::uint64_t raw_size) {
   }
   if (head.plan.groups.back().last_key != 0xff || elements != (raw_size - byte(2)) / width) return std::nullopt;
   return head;
+}
+
+ByteView predictions(const TypedPlan& plan, ByteView base, std::size_t size, os::AlignedBuffer& rounded) {
+  if (base.empty()) return base;
+  if (plan.rounding == Rounding::none) return base.subspan(plan.lead, size);
+  rounded.reserve(size);
+  const RoundingKernels& round = kernels().round;
+  const auto kernel = plan.rounding == Rounding::to_bfloat16 ? round.to_bfloat16 : round.to_float16;
+  kernel(base.data(), size / 2, rounded.data());
+  return {rounded.data(), size};
 }
 
 std::array<std::uint8_t, 256> group_by_key(const std::vector<GroupPlan>& groups) {

@@ -28,6 +28,10 @@ void set_count(Bytes& payload, std::size_t at, std::size_t group, std::uint32_t 
 /// Takes the head; nothing if it's none, or if the groups don't hold `raw_size` bytes.
 [[nodiscard]] std::optional<TypedHead> take_head(ByteReader& in, std::uint64_t raw_size);
 
+/// What `size` bytes of elements are predicted from: the base's own elements, or their roundings, put in `rounded`;
+/// empty without a base.
+[[nodiscard]] ByteView predictions(const TypedPlan& plan, ByteView base, std::size_t size, os::AlignedBuffer& rounded);
+
 /// Calls work(first, count) for one chunk after the other.
 template <class Work>
 void for_each_chunk(std::size_t count, Work&& work) {
