@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
@@ -24,11 +25,24 @@ def check(condition, message):
         raise AssertionError(message() if callable(message) else message)
 
 
-def run(*command, expect=(0,), env=None, stdout=None, stderr=None, **more):
+def finish(command, timeout, **more):
+    """subprocess.run with a timer of its own: with subprocess's, the wait for the end of a process sleeps in steps that
+    are longer than most commands take."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+    timer = threading.Timer(timeout, process.kill)
+    timer.start()
+    try:
+        out, err = process.communicate()
+    finally:
+        in_time = timer.is_alive()
+        timer.cancel()
+    check(in_time, lambda: f"still running after {timeout} s: {command}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def run(*command, expect=(0,), env=None, stdout=None, stderr=None, timeout=300, **more):
     """Runs a command; demands one of the exit statuses, and where given how its streams look (False: empty)."""
-    more.setdefault("timeout", 300)
-    done = subprocess.run(command, capture_output=True, env=dict(os.environ, **(env or {})),
-                          stdin=subprocess.DEVNULL, **more)
+    done = finish(command, timeout, env=dict(os.environ, **(env or {})), **more)
     what = lambda: f"{done.returncode} from {command}\nstdout: {done.stdout[:1500]!r}\nstderr: {done.stderr[:1500]!r}"
     if expect is not None:
         check(done.returncode in expect, lambda: f"not one of {expect}: {what()}")

@@ -68,6 +68,17 @@ int print_list(Program& program, const std::string& address, const std::vector<I
   return exit_done;
 }
 
+/// What the caller may not read is one failed item among many.
+int print_checkpoints(Program& program, const std::string& address, const std::vector<CheckpointInfo>& list) {
+  int status = print_list(program, address, list);
+  for (const CheckpointInfo& info : list) {
+    if (info.state != "unreadable") continue;
+    program.messages().error(info.state_detail);
+    status = exit_trouble;
+  }
+  return status;
+}
+
 FieldValue value_of(const CheckpointInfo& info, const std::string& key) {
   for (const Field& field : record_of(info).fields) {
     if (field.key == key) return field.value;
@@ -103,14 +114,14 @@ int body(Program& program) {
   if (request.exists) return has_good_checkpoint(address) ? exit_done : exit_no;
   if (request.get) return print_value(program, address, *request.get);
   if (request.pending) return print_list(program, text, list_pending(address.store));
-  if (request.retired) return print_list(program, text, list_retired(address.store));
+  if (request.retired) return print_checkpoints(program, text, list_retired(address.store));
   if (request.sums) return print_list(program, text, file_sums(address, program.jobs(), program.monitor()));
   if (request.tensors) {
     const TensorQuery query{address, request.patterns, request.stats, program.jobs()};
     return print_list(program, text, list_tensors(query, program.monitor()));
   }
   if (address.selector.kind != Selector::Kind::none) return print_list(program, text, list_files(address));
-  return print_list(program, text, list_checkpoints(address.store));
+  return print_checkpoints(program, text, list_checkpoints(address.store));
 }
 
 }  // namespace

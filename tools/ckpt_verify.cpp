@@ -108,6 +108,11 @@ int body(Program& program) {
       add_metrics(metrics, to_string(address), verified);
       add_to(totals, verified);
       status = worse_of(status, verified.intact() ? exit_done : exit_no);
+      for (const std::string& failure : verified.failures) {
+        program.messages().error(failure);
+        ++totals.failed;
+        status = worse_of(status, exit_trouble);
+      }
     } catch (const Error& error) {
       if (error.code() == Errc::interrupted) throw;
       program.messages().error(error);

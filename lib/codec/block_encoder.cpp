@@ -39,13 +39,13 @@ PricedPlan best_full(const BlockInput& input) {
   return best;
 }
 
-PricedPlan best_delta(const BlockInput& input) {
-  PricedPlan best = plan_delta(input.element, input.lead, input.raw, input.base);
+PricedPlan best_delta(const BlockInput& input, Effort effort) {
+  PricedPlan best = plan_delta(input.element, input.lead, input.raw, input.base, effort);
   if (input.element.kind == NumberKind::integer) {
     best = cheaper(best, plan_exclusive_or(input.element, input.lead, input.raw, input.base));
   }
   if (input.untyped && input.raw.size() >= least_guessed) {
-    for (const Element& guess : guesses) best = cheaper(best, plan_delta(guess, 0, input.raw, input.base));
+    for (const Element& guess : guesses) best = cheaper(best, plan_delta(guess, 0, input.raw, input.base, effort));
   }
   return best;
 }
@@ -123,7 +123,7 @@ BlockForm BlockEncoder::choose(const BlockInput& input, Bytes& out) {
   const double packed = may_repeat ? packed_share(input.raw) : 1;
   const double alone = std::min({1.0, full.share, packed});
   if (!input.base.empty()) {
-    const PricedPlan delta = best_delta(input);
+    const PricedPlan delta = best_delta(input, effort_);
     if (delta.share < alone * delta_gain && try_typed(delta.plan, input.raw, input.base, size, out)) {
       return {.codec = Codec::typed, .has_base = true};
     }

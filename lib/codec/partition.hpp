@@ -18,11 +18,18 @@ class Partition {
  public:
   static constexpr std::size_t lanes = 4;
 
-  /// `keys` has a byte for each element, which stays there while this is used.
-  Partition(const std::vector<GroupPlan>& groups, std::span<const std::uint8_t> keys)
+  /// Fills `keys`, a byte for each element, with find_keys(first, count, out); they stay there while this is used.
+  template <class FindKeys>
+  Partition(const std::vector<GroupPlan>& groups, std::span<std::uint8_t> keys, FindKeys find_keys)
       : keys_(keys), lane_size_((keys.size() + lanes - 1) / lanes), group_of_(group_by_key(groups)) {
     std::array<std::array<std::uint32_t, 256>, lanes> key_counts{};
-    for_each_step(0, lane_size_, [&](std::size_t l, std::size_t i) { ++key_counts[l][keys_[i]]; });
+    for (std::size_t at = 0; at < lane_size_; at += step) {
+      for (std::size_t l = 0; l < lanes; ++l) {
+        const auto [first, count] = range(l, at);
+        find_keys(first, count, keys.data() + first);
+      }
+      for_each_step(at, at + step, [&](std::size_t l, std::size_t i) { ++key_counts[l][keys_[i]]; });
+    }
     counts_.resize(groups.size());
     std::array<std::array<std::uint32_t, max_groups>, lanes> lane_counts{};
     for (std::size_t l = 0; l < lanes; ++l) {

@@ -71,8 +71,9 @@ class TypedEncoder {
   template <class T>
   void encode_elements(const TypedPlan& plan, std::size_t head_at, ByteView values, ByteView base, Effort effort,
                        Bytes& out);
-  template <class T>
-  void encode_group(const GroupPlan& group, std::byte* residuals, std::size_t count, Effort effort, Bytes& out);
+  /// residuals(first, count, to) gives a chunk; `kept` has room for those of a sparse group that aren't zero.
+  template <class T, class Residuals>
+  void encode_group(GroupForm form, std::size_t count, std::byte* kept, Residuals residuals, Effort effort, Bytes& out);
 
   StreamEncoder streams_;
   os::AlignedBuffer residuals_;

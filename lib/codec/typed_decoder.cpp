@@ -141,8 +141,9 @@ bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteVi
 
   keys_.reserve(n);
   auto* const keys = reinterpret_cast<std::uint8_t*>(keys_.data());
-  k.keys(base.data(), n, keys);
-  Partition partition(plan.groups, {keys, n});
+  Partition partition(plan.groups, {keys, n}, [&](std::size_t first, std::size_t count, std::uint8_t* to_keys) {
+    k.keys(base.data() + first * sizeof(T), count, to_keys);
+  });
   if (partition.counts() != head.counts) return false;
   residuals_.reserve(n * sizeof(T));
   std::byte* to = residuals_.data();

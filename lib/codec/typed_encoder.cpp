@@ -18,8 +18,9 @@ template <class T>
 std::vector<std::uint32_t> group_differences(const TypedPlan& plan, const std::byte* values, const std::byte* base,
                                              std::size_t n, std::uint8_t* keys, std::byte* out) {
   const Kernels<T>& k = kernels().of<T>();
-  k.keys(base, n, keys);
-  Partition partition(plan.groups, {keys, n});
+  Partition partition(plan.groups, {keys, n}, [&](std::size_t first, std::size_t count, std::uint8_t* to) {
+    k.keys(base + first * sizeof(T), count, to);
+  });
   alignas(64) std::array<std::array<std::byte, Partition::step * sizeof(T)>, Partition::lanes> differences;
   for (std::size_t at = 0; at < partition.lane_size(); at += Partition::step) {
     for (std::size_t l = 0; l < Partition::lanes; ++l) {
@@ -32,42 +33,50 @@ std::vector<std::uint32_t> group_differences(const TypedPlan& plan, const std::b
   return partition.counts();
 }
 
-/// The residuals that aren't zero, moved to the front; `bits` says where they were.
+/// Appends the residuals that aren't zero to `kept`; `bits` says where they were. Returns how many.
 template <class T>
-std::size_t compact(std::byte* residuals, std::size_t count, std::byte* bits) {
-  std::size_t kept = 0;
+std::size_t compact(const std::byte* residuals, std::size_t count, std::byte* kept, std::byte* bits) {
+  std::size_t n = 0;
   for (std::size_t i = 0; i < count; i += 8) {
     unsigned eight = 0;
     for (std::size_t j = 0; j < std::min<std::size_t>(8, count - i); ++j) {
       T value = 0;
       std::memcpy(&value, residuals + (i + j) * sizeof(T), sizeof(T));
-      std::memcpy(residuals + kept * sizeof(T), &value, sizeof(T));
-      kept += value != 0 ? 1 : 0;
+      std::memcpy(kept + n * sizeof(T), &value, sizeof(T));
+      n += value != 0 ? 1U : 0U;
       eight |= (value != 0 ? 1U : 0U) << j;
     }
     *bits++ = static_cast<std::byte>(eight);
   }
-  return kept;
+  return n;
 }
 
 }  // namespace
 
-template <class T>
-void TypedEncoder::encode_group(const GroupPlan& group, std::byte* residuals, std::size_t count, Effort effort,
+template <class T, class Residuals>
+void TypedEncoder::encode_group(GroupForm form, std::size_t count, std::byte* kept, Residuals residuals, Effort effort,
                                 Bytes& out) {
   const Kernels<T>& k = kernels().of<T>();
+  alignas(64) std::array<std::byte, chunk_elements * sizeof(T)> chunk;
   std::size_t elements = count;
-  if (group.form == GroupForm::sparse) {
-    const std::size_t size = (count + 7) / 8;
-    elements = compact<T>(residuals, count, planes_.data());
-    streams_.encode({planes_.data(), size}, effort, out);
-  }
   const auto plane = [&](std::size_t p) { return planes_.data() + p * elements; };
-  for_each_chunk(elements, [&](std::size_t first, std::size_t n) {
-    for (unsigned p = 0; p < sizeof(T); ++p) {
-      k.extract(residuals + first * sizeof(T), p * 8, n, as_u8(plane(p)) + first);
-    }
-  });
+  const auto cut = [&](const std::byte* from, std::size_t first, std::size_t n) {
+    for (unsigned p = 0; p < sizeof(T); ++p) k.extract(from, p * 8, n, as_u8(plane(p)) + first);
+  };
+  if (form == GroupForm::planes) {
+    for_each_chunk(count, [&](std::size_t first, std::size_t n) {
+      residuals(first, n, chunk.data());
+      cut(chunk.data(), first, n);
+    });
+  } else {
+    elements = 0;
+    for_each_chunk(count, [&](std::size_t first, std::size_t n) {
+      residuals(first, n, chunk.data());
+      elements += compact<T>(chunk.data(), n, kept + elements * sizeof(T), planes_.data() + first / 8);
+    });
+    streams_.encode({planes_.data(), (count + 7) / 8}, effort, out);
+    for_each_chunk(elements, [&](std::size_t first, std::size_t n) { cut(kept + first * sizeof(T), first, n); });
+  }
   for (unsigned p = 0; p < sizeof(T); ++p) streams_.encode({plane(p), elements}, effort, out);
 }
 
@@ -76,32 +85,45 @@ void TypedEncoder::encode_elements(const TypedPlan& plan, std::size_t head_at, B
                                    Effort effort, Bytes& out) {
   const Kernels<T>& k = kernels().of<T>();
   const std::size_t n = values.size() / sizeof(T);
-  residuals_.reserve(std::max<std::size_t>(values.size(), 1));
   planes_.reserve(std::max<std::size_t>(values.size(), 1));
-  std::byte* residuals = residuals_.data();
+  residuals_.reserve(std::max<std::size_t>(values.size(), 1));
+  const auto move_to_center = [&](const GroupPlan& group, const std::byte* in, std::size_t count, std::byte* to) {
+    const auto kernel = group.sign == Sign::folded ? k.zigzag : k.recenter;
+    kernel(in, static_cast<T>(group.center), count, to);
+  };
 
-  std::vector<std::uint32_t> counts = {static_cast<std::uint32_t>(n)};
-  if (plan.predictor == Predictor::exclusive_or) {
-    k.exclusive_or(values.data(), base.data(), n, residuals);
-  } else if (plan.predictor == Predictor::none && plan.element.kind == NumberKind::floating) {
-    k.rotate_left(values.data(), n, residuals);
-  } else if (plan.predictor == Predictor::none) {
-    if (n > 0) std::memcpy(residuals, values.data(), n * sizeof(T));
-  } else if (plan.groups.size() == 1) {
-    k.difference(values.data(), base.data(), plan.element.kind, n, residuals);
-  } else {
-    counts = group_differences<T>(plan, values.data(), base.data(), n, as_u8(planes_.data()), residuals);
+  if (plan.groups.size() == 1) {
+    const GroupPlan& group = plan.groups.front();
+    set_count(out, head_at, 0, static_cast<std::uint32_t>(n));
+    const auto residuals = [&](std::size_t first, std::size_t count, std::byte* to) {
+      const std::byte* const from = values.data() + first * sizeof(T);
+      const std::byte* const against = base.data() + first * sizeof(T);
+      if (plan.predictor == Predictor::subtract) {
+        k.difference(from, against, plan.element.kind, count, to);
+        move_to_center(group, to, count, to);
+      } else if (plan.predictor == Predictor::exclusive_or) {
+        k.exclusive_or(from, against, count, to);
+      } else if (plan.element.kind == NumberKind::floating) {
+        k.rotate_left(from, count, to);
+      } else {
+        std::memcpy(to, from, count * sizeof(T));
+      }
+    };
+    return encode_group<T>(group.form, n, residuals_.data(), residuals, effort, out);
   }
 
+  const std::vector<std::uint32_t> counts =
+      group_differences<T>(plan, values.data(), base.data(), n, as_u8(planes_.data()), residuals_.data());
+  std::byte* differences = residuals_.data();
   for (std::size_t g = 0; g < counts.size(); ++g) {
     const GroupPlan& group = plan.groups[g];
     set_count(out, head_at, g, counts[g]);
-    if (plan.predictor == Predictor::subtract) {
-      const auto kernel = group.sign == Sign::folded ? k.zigzag : k.recenter;
-      kernel(residuals, static_cast<T>(group.center), counts[g], residuals);
-    }
-    encode_group<T>(group, residuals, counts[g], effort, out);
-    residuals += counts[g] * sizeof(T);
+    const auto residuals = [&](std::size_t first, std::size_t count, std::byte* to) {
+      move_to_center(group, differences + first * sizeof(T), count, to);
+    };
+    // What is kept of a sparse group never passes what of it has been read.
+    encode_group<T>(group.form, counts[g], differences, residuals, effort, out);
+    differences += counts[g] * sizeof(T);
   }
 }
 

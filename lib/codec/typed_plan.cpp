@@ -24,6 +24,8 @@ constexpr std::size_t sample_runs = 16;
 constexpr std::size_t least_group = 4096;
 /// Of the sample, below which a group's histograms say little.
 constexpr std::size_t least_sampled = 256;
+/// What groups must make of a delta to be taken where speed counts.
+constexpr double group_gain = 0.95;
 /// In bits, for each stream: its head, and the tables of its code.
 constexpr double stream_cost = 8 * (stream_head + 60);
 
@@ -174,7 +176,7 @@ PricedPlan plan_exclusive_or_as(TypedPlan plan, ByteView values, ByteView base) 
 }
 
 template <class T>
-PricedPlan plan_delta_as(TypedPlan plan, ByteView values, ByteView base) {
+PricedPlan plan_delta_as(TypedPlan plan, ByteView values, ByteView base, Effort effort) {
   const Kernels<T>& k = kernels().of<T>();
   const std::size_t count = values.size() / sizeof(T);
   const Bytes sample = sample_of(values, sizeof(T));
@@ -207,7 +209,8 @@ PricedPlan plan_delta_as(TypedPlan plan, ByteView values, ByteView base) {
     bits += group.bits;
   }
   PricedPlan grouped = finish<T>(std::move(plan), bits, n, count);
-  return grouped.share < single.share ? grouped : single;
+  const double gain = effort == Effort::fast ? group_gain : 1;
+  return grouped.share < single.share * gain ? grouped : single;
 }
 
 template <class Work>
@@ -229,9 +232,9 @@ PricedPlan plan_full(Element element, std::uint8_t lead, ByteView raw) {
                    [&]<class T>(const TypedPlan& plan, T) { return plan_full_as<T>(plan, raw.subspan(lead)); });
 }
 
-PricedPlan plan_delta(Element element, std::uint8_t lead, ByteView raw, ByteView base) {
+PricedPlan plan_delta(Element element, std::uint8_t lead, ByteView raw, ByteView base, Effort effort) {
   return for_width(element, lead, raw, [&]<class T>(const TypedPlan& plan, T) {
-    return plan_delta_as<T>(plan, raw.subspan(lead), base.subspan(lead));
+    return plan_delta_as<T>(plan, raw.subspan(lead), base.subspan(lead), effort);
   });
 }
 

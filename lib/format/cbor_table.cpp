@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's CBOR parser recurses and believes lengths, so a flat walk over the items checks both first.
+// CBOR is read and written here and not by the JSON library, which takes byte strings one byte at a time, recurses as
+// deep as the input says and believes lengths.
 #include "format/cbor_table.hpp"
+
+#include <optional>
+#include <utility>
 
 namespace ckpt::format {
 namespace {
@@ -8,70 +12,177 @@ namespace {
 constexpr std::size_t max_depth = 8;
 constexpr std::size_t max_items = 1U << 20U;
 
-/// Why the document can't be parsed, or null if it can.
-const char* check_cbor(ByteView data) {
-  ByteReader reader(data);
-  std::vector<std::uint64_t> open = {1};  // items still to come, by level
-  std::size_t items = 0;
-  while (!open.empty()) {
-    if (open.back() == 0) {
-      open.pop_back();
-      continue;
-    }
-    --open.back();
-    if (++items > max_items) return "has too many items";
-    const auto head = reader.number<std::uint8_t>();
-    if (!head) return "ends early";
-    const unsigned major = *head >> 5U;
-    const unsigned info = *head & 31U;
-    std::uint64_t value = info;
-    if (info >= 24) {
-      if (info > 27) return "has an item of indefinite length";
-      const auto tail = reader.take(std::uint64_t{1} << (info - 24));
-      if (!tail) return "ends early";
-      value = 0;
-      for (const std::byte b : *tail) value = value << 8U | std::to_integer<std::uint64_t>(b);
-    }
-    switch (major) {
-      case 0:
-      case 1: break;
-      case 2:
-      case 3:
-        if (!reader.take(value)) return "ends early";
-        break;
-      case 4:
-      case 5:
-        if (value > reader.remaining()) return "ends early";
-        if (open.size() >= max_depth) return "is nested too deeply";
-        open.push_back(major == 5 ? 2 * value : value);
-        break;
-      case 7:
-        if (info < 20 || info > 22) return "has an item of a type that isn't used";  // false, true, null
-        break;
-      default: return "has a tag";
-    }
+enum Major : unsigned { positive, negative, bytes, text, list, map, tag, simple };
+constexpr unsigned simple_false = 20;
+constexpr unsigned simple_true = 21;
+constexpr unsigned simple_null = 22;
+
+struct Head {
+  unsigned major = 0;
+  unsigned info = 0;
+  std::uint64_t value = 0;
+};
+
+/// What is wrong with a document.
+struct Refused {
+  const char* why;
+};
+
+class Parser {
+ public:
+  explicit Parser(ByteView data) : reader_(data) {}
+
+  Json document() {
+    Json value = item(1);
+    if (reader_.remaining() != 0) throw Refused{"has bytes after its end"};
+    return value;
   }
-  return reader.remaining() == 0 ? nullptr : "has bytes after its end";
+
+ private:
+  template <class T>
+  static T required(const std::optional<T>& got) {
+    if (!got) throw Refused{"ends early"};
+    return *got;
+  }
+
+  Head head() {
+    if (++items_ > max_items) throw Refused{"has too many items"};
+    const unsigned first = required(reader_.number<std::uint8_t>());
+    Head head{.major = first >> 5U, .info = first & 31U, .value = first & 31U};
+    if (head.info < 24) return head;
+    if (head.info > 27) throw Refused{"has an item of indefinite length"};
+    head.value = 0;
+    for (const std::byte b : required(reader_.take(std::uint64_t{1} << (head.info - 24)))) {
+      head.value = head.value << 8U | std::to_integer<std::uint64_t>(b);
+    }
+    return head;
+  }
+
+  /// `depth` is how many containers this item would be the innermost of, if it's one.
+  Json item(std::size_t depth) {
+    const Head head = this->head();
+    switch (head.major) {
+      case positive: return head.value;
+      case negative:
+        if (head.value > INT64_MAX) throw Refused{"has a number below all that are possible"};
+        return -1 - static_cast<std::int64_t>(head.value);
+      case bytes: {
+        const ByteView view = required(reader_.take(head.value));
+        const auto* begin = reinterpret_cast<const std::uint8_t*>(view.data());
+        return Json::binary(std::vector<std::uint8_t>(begin, begin + view.size()));
+      }
+      case text: return std::string(as_text(required(reader_.take(head.value))));
+      case list:
+      case map:
+        // Each item is a byte at least.
+        if (head.value > reader_.remaining()) throw Refused{"ends early"};
+        if (depth >= max_depth) throw Refused{"is nested too deeply"};
+        return head.major == list ? items_of_list(head.value, depth + 1) : items_of_map(head.value, depth + 1);
+      case tag: throw Refused{"has a tag"};
+      default: break;
+    }
+    if (head.info == simple_false || head.info == simple_true) return head.info == simple_true;
+    if (head.info == simple_null) return nullptr;
+    throw Refused{"has an item of a type that isn't used"};
+  }
+
+  Json items_of_list(std::uint64_t count, std::size_t depth) {
+    Json values = Json::array();
+    for (std::uint64_t i = 0; i < count; ++i) values.push_back(item(depth));
+    return values;
+  }
+
+  Json items_of_map(std::uint64_t count, std::size_t depth) {
+    Json values = Json::object();
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const Head key = head();
+      if (key.major != text) throw Refused{"has a key that isn't a text"};
+      Json& value = values[std::string(as_text(required(reader_.take(key.value))))];
+      value = item(depth);
+    }
+    return values;
+  }
+
+  ByteReader reader_;
+  std::size_t items_ = 0;
+};
+
+void write_head(Bytes& to, Major major, std::uint64_t value) {
+  const unsigned width = value < 24            ? 0
+                         : value <= UINT8_MAX  ? 1
+                         : value <= UINT16_MAX ? 2
+                         : value <= UINT32_MAX ? 4
+                                               : 8;
+  const std::uint64_t info = width == 0 ? value : width == 1 ? 24 : width == 2 ? 25 : width == 4 ? 26 : 27;
+  to.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(major) << 5U | info));
+  for (unsigned i = width; i-- > 0;) to.push_back(static_cast<std::byte>(value >> (8 * i) & 255U));
+}
+
+void write_text(Bytes& to, const std::string& value) {
+  write_head(to, text, value.size());
+  append(to, as_bytes(value));
+}
+
+void write_item(Bytes& to, const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::number_unsigned: return write_head(to, positive, value.get<std::uint64_t>());
+    case Json::value_t::number_integer: {
+      const auto number = value.get<std::int64_t>();
+      if (number >= 0) return write_head(to, positive, static_cast<std::uint64_t>(number));
+      return write_head(to, negative, static_cast<std::uint64_t>(-1 - number));
+    }
+    case Json::value_t::string: return write_text(to, value.get_ref<const std::string&>());
+    case Json::value_t::binary: {
+      const auto& packed = value.get_binary();
+      write_head(to, bytes, packed.size());
+      return append(to, std::as_bytes(std::span(packed.data(), packed.size())));
+    }
+    case Json::value_t::array:
+      write_head(to, list, value.size());
+      for (const Json& each : value) write_item(to, each);
+      return;
+    case Json::value_t::object:
+      write_head(to, map, value.size());
+      for (const auto& [key, each] : value.get_ref<const Json::object_t&>()) {
+        write_text(to, key);
+        write_item(to, each);
+      }
+      return;
+    case Json::value_t::boolean: return write_head(to, simple, value.get<bool>() ? simple_true : simple_false);
+    default: return write_head(to, simple, simple_null);
+  }
+}
+
+/// Of what takes space: a bound for the whole, but for heads.
+std::size_t size_of_bytes(const Json& value) {
+  if (value.is_binary()) return value.get_binary().size() + 16;
+  std::size_t total = 0;
+  if (value.is_structured()) {
+    for (const Json& each : value) total += size_of_bytes(each);
+  }
+  return total;
 }
 
 }  // namespace
 
 Json parse_cbor(ByteView data, const char* what) {
-  const char* problem = check_cbor(data);
-  if (problem == nullptr) {
-    const auto* begin = reinterpret_cast<const std::uint8_t*>(data.data());
-    Json value = Json::from_cbor(begin, begin + data.size(), true, false);
+  const auto refuse = [&](const char* why) {
+    return Damaged(DamageKind::altered, 0, 0, std::string(what) + " " + why);
+  };
+  try {
+    Json value = Parser(data).document();
     if (value.is_object()) return value;
-    problem = "is not a map";
+  } catch (const Refused& refused) {
+    throw refuse(refused.why);
   }
-  throw Damaged(DamageKind::altered, 0, 0, std::string(what) + " " + problem);
+  throw refuse("is not a map");
 }
 
 Bytes dump_cbor(const Json& value) {
-  std::vector<std::uint8_t> packed;
-  Json::to_cbor(value, packed);
-  const ByteView view = std::as_bytes(std::span(packed));
-  return {view.begin(), view.end()};
+  Bytes document;
+  document.reserve(size_of_bytes(value) + 4096);
+  write_item(document, value);
+  return document;
 }
 
 void TableWriter::add_texts(const std::string& column, const std::vector<std::string_view>& values) {

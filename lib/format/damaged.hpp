@@ -12,8 +12,8 @@ namespace ckpt::format {
 
 class Damaged : public Error {
  public:
-  Damaged(DamageKind kind, std::uint64_t begin, std::uint64_t end, const std::string& message)
-      : Error(Errc::damaged, message), kind_(kind), begin_(begin), end_(end) {}
+  Damaged(DamageKind kind, std::uint64_t begin, std::uint64_t end, const std::string& message, int system_errno = 0)
+      : Error(Errc::damaged, message, system_errno), kind_(kind), begin_(begin), end_(end) {}
 
   [[nodiscard]] DamageKind kind() const { return kind_; }
   /// Byte range in the file; both 0 if the whole file is meant.

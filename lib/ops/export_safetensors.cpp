@@ -4,10 +4,9 @@
 #include "ops/export_layout.hpp"
 
 #include "core/bytes.hpp"
+#include "format/json_text.hpp"
 
 #include <ckpt/error.hpp>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -66,19 +65,17 @@ std::vector<std::int64_t> shape_of(const ExportItem& item) {
   return shape;
 }
 
-std::string json_text(const ExportItem& item) {
-  try {
-    return nlohmann::json(item.name).dump();
-  } catch (const nlohmann::json::exception&) {
-    refuse(item, "has a name that isn't UTF-8");
-  }
+std::string quoted_name(const ExportItem& item) {
+  const auto text = format::json_text(item.name);
+  if (!text) refuse(item, "has a name that isn't UTF-8");
+  return *text;
 }
 
 void append_entry(std::string& header, const ExportItem& item, std::uint64_t begin) {
   if (item.name == "__metadata__") refuse(item, "has the name that safetensors keeps for itself");
   const unsigned bits = bits_of(item.tensor.dtype);
   if (bits % 8 != 0 && element_count(item.tensor).value_or(0) * bits % 8 != 0) refuse(item, "ends within a byte");
-  header += ',' + json_text(item) + ":{\"dtype\":\"" + std::string(type_of(item)) + "\",\"shape\":[";
+  header += ',' + quoted_name(item) + ":{\"dtype\":\"" + std::string(type_of(item)) + "\",\"shape\":[";
   const char* separator = "";
   for (const std::int64_t dim : shape_of(item)) {
     header += separator + std::to_string(dim);

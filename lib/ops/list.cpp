@@ -46,11 +46,15 @@ CheckpointInfo describe(const store::Checkpoint& checkpoint, const store::Verdic
   return info;
 }
 
-CheckpointInfo describe_damaged(std::uint64_t step, const std::string& why) {
+bool is_no_access(const format::Damaged& damage) {
+  return damage.system_errno() == EACCES || damage.system_errno() == EPERM;
+}
+
+CheckpointInfo describe_damaged(std::uint64_t step, const format::Damaged& damage) {
   CheckpointInfo info;
   info.step = step;
-  info.state = "damaged";
-  info.state_detail = why;
+  info.state = is_no_access(damage) ? "unreadable" : "damaged";
+  info.state_detail = damage.what();
   return info;
 }
 
@@ -99,7 +103,7 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& path) {
       const auto checkpoint = store.find(step);
       if (checkpoint) infos.push_back(describe(*checkpoint, verdicts));
     } catch (const format::Damaged& damage) {
-      infos.push_back(describe_damaged(step, damage.what()));
+      infos.push_back(describe_damaged(step, damage));
     }
   }
   return infos;
@@ -115,7 +119,7 @@ std::vector<CheckpointInfo> list_retired(const std::string& path) {
         infos.push_back(describe({.directory = directory, .manifest = std::move(*manifest), .retired = true}, {}));
     } catch (const format::Damaged& damage) {
       const std::string name = directory.substr(directory.rfind('/') + 1);
-      infos.push_back(describe_damaged(store::parse_step_name(name.substr(0, 10)).value_or(0), damage.what()));
+      infos.push_back(describe_damaged(store::parse_step_name(name.substr(0, 10)).value_or(0), damage));
       infos.back().retired = true;
     }
   }
@@ -170,6 +174,7 @@ bool has_good_checkpoint(const Address& address) {
   const store::Store store = store::Store::open(address.store);
   const store::Verdicts verdicts = store::read_verdicts(store);
   std::string damage;
+  std::string hint = "ckpt-verify --repair may mend it";
   const auto is_good = [&](const store::Checkpoint& checkpoint) {
     if (checkpoint.manifest.is_marked()) return false;
     const auto verdict = store::verdict_of(verdicts, checkpoint.manifest.step, checkpoint.manifest.id);
@@ -192,11 +197,12 @@ bool has_good_checkpoint(const Address& address) {
       if (checkpoint && is_good(*checkpoint)) return true;
     } catch (const format::Damaged& found) {
       damage = found.what();
+      if (is_no_access(found)) hint = "ask as a user who may read it";
     }
   }
   if (damage.empty()) return false;
   // "None yet" would make a script start from zero beside a checkpoint that can perhaps be mended.
-  throw Error(Errc::damaged, "no good checkpoint is left: " + damage).with_hint("ckpt-verify --repair may mend it");
+  throw Error(Errc::damaged, "no good checkpoint is left: " + damage).with_hint(hint);
 }
 
 }  // namespace ckpt

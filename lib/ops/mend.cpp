@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/mend.hpp"
 
+#include "core/bit_search.hpp"
 #include "core/pipeline.hpp"
 #include "format/constants.hpp"
 #include "format/container_reader.hpp"
@@ -34,21 +35,17 @@ Bytes read_bytes(const os::AdaptiveReader& file, std::uint64_t offset, std::uint
 /// The bit of `data` with which XXH3-64 gives `sum`. Each worker tries its share of the bytes.
 std::optional<FlippedBit> search(const Bytes& data, std::uint64_t sum, unsigned jobs, const Monitor& monitor) {
   const unsigned workers = worker_count(jobs);
+  const BitSearch bits(data, sum);
   std::atomic<bool> found = false;
   std::mutex mutex;
   std::optional<FlippedBit> answer;
   run_parallel(workers, workers, [&](std::size_t worker) {
-    Bytes copy = data;
-    for (std::size_t at = worker; at < copy.size() && !found; at += workers) {
+    for (std::size_t at = worker; at < data.size() && !found; at += workers) {
       require_no_stop(monitor);
-      for (unsigned bit = 0; bit < 8; ++bit) {
-        copy[at] ^= mask(bit);
-        if (xxh3_64(copy) == sum) {
-          const std::lock_guard lock(mutex);
-          answer = FlippedBit{.byte = at, .bit = bit};
-          found = true;
-        }
-        copy[at] ^= mask(bit);
+      if (const auto bit = bits.bit_at(at)) {
+        const std::lock_guard lock(mutex);
+        answer = FlippedBit{.byte = at, .bit = *bit};
+        found = true;
       }
     }
   });

@@ -25,7 +25,8 @@ struct Mending {
   std::string failure;            ///< not empty: why it can't be mended; `flips` is then empty
 };
 
-/// At most one bit a granule, or one in the sums, or one in the footer. Searches a damaged granule in seconds.
+/// At most one bit a granule, or one in the sums, or one in the footer. Searches a damaged granule in a
+/// fraction of a second.
 [[nodiscard]] Mending find_flipped_bits(const os::AdaptiveReader& file, unsigned jobs, Monitor& monitor);
 
 /// One bit of a sealed JSON text; nothing if no single one makes it whole.

@@ -6,6 +6,7 @@
 #include "format/container_reader.hpp"
 #include "format/container_writer.hpp"
 #include "format/damaged.hpp"
+#include "format/json_text.hpp"
 #include "ops/check_container.hpp"
 #include "ops/own_blocks.hpp"
 #include "ops/shard_content.hpp"
@@ -19,6 +20,7 @@
 #include "store/pending_set.hpp"
 #include "store/pins.hpp"
 #include "store/retire.hpp"
+#include "store/swap.hpp"
 
 #include <ckpt/address.hpp>
 #include <ckpt/error.hpp>
@@ -27,7 +29,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 namespace ckpt {
 namespace {
@@ -35,15 +36,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// The manifest is JSON, which can't hold other bytes.
-bool is_utf8(const std::string& text) {
-  try {
-    return !nlohmann::json(text).dump().empty();
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-}
 
 void check_options(const SaveOptions& options) {
   const auto refuse = [](const std::string& why) { throw Error(Errc::invalid_argument, why); };
@@ -57,7 +49,8 @@ void check_options(const SaveOptions& options) {
   }
   if (options.resumed_from && !options.attempt) refuse("resumed-from needs the attempt that resumes");
   for (const auto& [key, value] : options.meta) {
-    if (!is_utf8(key) || !is_utf8(value)) refuse("metadata '" + key + "' is not UTF-8");
+    // The manifest is JSON.
+    if (!format::json_text(key) || !format::json_text(value)) refuse("metadata '" + key + "' is not UTF-8");
   }
   const auto stdins = std::count(options.sources.begin(), options.sources.end(), "-");
   if (stdins > 1) refuse("standard input can be saved once");
@@ -109,7 +102,8 @@ struct ExistingShard {
 };
 std::optional<ExistingShard> existing_shard(const store::Store& store, const store::SetKey& set,
                                             const SaveOptions& options) {
-  if (auto committed = store.find(set.step)) {
+  if (auto committed = options.replace ? store::find_to_replace(store, set.step) : store.find(set.step)) {
+    if (committed->manifest.shards.empty()) return std::nullopt;
     const std::uint32_t world_size = committed->manifest.world_size;
     // A set that replaces needs the shards of all ranks, also of those that stay the same.
     if (options.replace && (world_size != 1 || set.world_size != 1)) return std::nullopt;

@@ -65,11 +65,11 @@ std::optional<store::Checkpoint> find_checkpoint_to_verify(const store::Store& s
   try {
     return store.find(step);
   } catch (const format::Damaged& damage) {
+    if (ops::is_no_access(damage)) throw;
     found.kind = damage.kind();
     found.detail = damage.what();
   } catch (const Error& error) {
-    if (error.code() != Errc::io && error.code() != Errc::unsupported) throw;
-    if (ops::is_no_access(error)) throw;
+    if ((error.code() != Errc::io && error.code() != Errc::unsupported) || ops::is_no_access(error)) throw;
     found.kind = DamageKind::unreadable;
     found.detail = error.what();
   }
@@ -120,14 +120,13 @@ class Run {
         stop_at(cursor && cursor->step == step ? *cursor : store::VerifyCursor{.step = step});
         return;
       }
-      const auto checkpoint = find_checkpoint_to_verify(store_, step, options_, report_);
-      // A step that was asked for by number and isn't there is an error; one that was just pruned isn't.
-      if (!checkpoint && options_.what.selector.kind == Selector::Kind::step && report_.damages.empty()) {
-        (void)store_.resolve(options_.what.selector);
+      try {
+        if (!verify_step(step, cursor)) return;
+      } catch (const Error& error) {
+        // Whoever asked for this one alone gets the error itself.
+        if (!whole || !ops::is_no_access(error)) throw;
+        report_.failures.push_back(store_.address(step) + ": " + error.what());
       }
-      if (!checkpoint) continue;
-      const bool go_on = cursor && cursor->step == step && cursor->id == checkpoint->manifest.id;
-      if (!verify_one(*checkpoint, go_on ? cursor : std::nullopt)) return;
     }
   }
 
@@ -167,6 +166,18 @@ class Run {
   }
 
  private:
+  /// False if the budget ended it.
+  bool verify_step(std::uint64_t step, const std::optional<store::VerifyCursor>& cursor) {
+    const auto checkpoint = find_checkpoint_to_verify(store_, step, options_, report_);
+    // A step that was asked for by number and isn't there is an error; one that was just pruned isn't.
+    if (!checkpoint && options_.what.selector.kind == Selector::Kind::step && report_.damages.empty()) {
+      (void)store_.resolve(options_.what.selector);
+    }
+    if (!checkpoint) return true;
+    const bool go_on = cursor && cursor->step == step && cursor->id == checkpoint->manifest.id;
+    return verify_one(*checkpoint, go_on ? cursor : std::nullopt);
+  }
+
   [[nodiscard]] bool is_over() const { return deadline_ && Clock::now() >= *deadline_; }
 
   void stop_at(const store::VerifyCursor& cursor) {

@@ -20,7 +20,7 @@ bool try_lock(const Fd& fd, const std::string& path) {
 FileLock::FileLock(const std::string& path, std::chrono::milliseconds patience)
     : fd_(open(path, O_RDWR | O_CREAT, 0666)) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (!try_lock(fd_, path)) {
+  while (!os::try_lock(fd_, path)) {
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Error(Errc::busy, "'" + path + "' is locked by another process");
     }

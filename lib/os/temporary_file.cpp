@@ -36,7 +36,7 @@ TemporaryFile::TemporaryFile(const std::string& directory, unsigned mode, std::s
   while (true) {
     path_ = directory + "/" + new_name(prefix, suffix);
     fd_ = open(path_, O_RDWR | O_CREAT | O_EXCL, mode);
-    if (!try_lock(fd_, path_)) continue;
+    if (!os::try_lock(fd_, path_)) continue;
     // A cleaner may have met the file before it was locked, and taken it for a dead writer's.
     if (stat_of(fd_, path_).st_nlink > 0) return;
   }
@@ -67,7 +67,7 @@ void remove_dead_temporaries(const std::string& directory, std::string_view pref
     try {
       const auto fd = open_if_exists(path, O_RDONLY | O_NOFOLLOW);
       if (!fd) continue;
-      const bool dead = host_of(name, prefix) == here && try_lock(*fd, path);
+      const bool dead = host_of(name, prefix) == here && os::try_lock(*fd, path);
       const bool old = stat_of(*fd, path).st_mtime + dead_after < now;
       if (dead || old) ::unlink(path.c_str());
     } catch (const Error&) {

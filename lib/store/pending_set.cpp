@@ -67,12 +67,12 @@ void require_sound(const Store& store, const Checkpoint& committed, std::uint32_
 
 /// Compares with what is committed at the step, if anything is.
 std::optional<Published> compare_with_committed(const Store& store, const PublishRequest& request) {
+  // A set that replaces is a set like any other: it needs the shards of all ranks, also of those that stay the same.
+  if (request.replace) return std::nullopt;
   const auto committed = store.find(request.set.step);
   if (!committed) return std::nullopt;
   const format::Manifest& manifest = committed->manifest;
   const bool same = manifest.world_size == request.set.world_size && manifest.shards[request.rank].root == request.root;
-  // A set that replaces is a set like any other: it needs the shards of all ranks, also of those that stay the same.
-  if (request.replace) return std::nullopt;
   if (!same) refuse_other_content(store, request.set, request.rank);
   require_sound(store, *committed, request.rank);
   // A writer that died may have renamed the set and not synced the directory.
@@ -233,18 +233,18 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
   const std::string directory = set_directory(store, request.set);
   for (int i = 0; i < patience; ++i) {
     const SetContent set = pending_set(store, request.set);
-    auto committed = store.find(request.set.step);
+    const bool replaces = os::exists(replace_marker(store, request.set));
+    auto committed = replaces ? find_to_replace(store, request.set.step) : store.find(request.set.step);
     if (!set.complete()) {
       // Gone because another has committed it, or retired with its attempt, or never complete.
       require_not_superseded(store, request.set.attempt);
-      if (!committed || !set.files.empty()) return std::nullopt;
+      if (!committed || committed->manifest.shards.empty() || !set.files.empty()) return std::nullopt;
       return committed;
     }
     require_not_superseded(store, request.set.attempt);
     try {
       if (committed) {
         const format::Manifest manifest = describe(store, set, directory, request);
-        const bool replaces = os::exists(replace_marker(store, request.set));
         if (replaces || committed->manifest.id != manifest.id) {
           if (!replaces) {
             throw Error(Errc::exists, "'" + store.address(request.set.step) + "' is committed with other content")

@@ -41,7 +41,10 @@ std::optional<format::Manifest> read_manifest(const std::string& directory) {
   } catch (const Error& error) {
     // What the disk can't give back is damage to the reader, whom another checkpoint may help.
     if (error.code() == Errc::damaged) throw format::Damaged(DamageKind::altered, 0, 0, error.what());
-    if (error.system_errno() == EIO) throw format::Damaged(DamageKind::unreadable, 0, 0, error.what());
+    // Nor is one that only its owner may read a reason to refuse the others.
+    const int number = error.system_errno();
+    if (number == EIO || number == EACCES || number == EPERM)
+      throw format::Damaged(DamageKind::unreadable, 0, 0, error.what(), number);
     throw;
   }
 }

@@ -68,7 +68,8 @@ class Store {
   std::string path_;
 };
 
-/// Reads the manifest in a directory; nothing if there is none.
+/// Reads the manifest in a directory; nothing if there is none. Throws Damaged also if it may not be read: then its
+/// system_errno() says so.
 [[nodiscard]] std::optional<format::Manifest> read_manifest(const std::string& directory);
 
 }  // namespace ckpt::store

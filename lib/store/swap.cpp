@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/swap.hpp"
 
+#include "format/damaged.hpp"
 #include "os/fd.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
@@ -48,6 +49,13 @@ std::string link_as_next_version(const Checkpoint& checkpoint, const std::string
   }
 }
 
+/// A replacement deletes what its manifest doesn't name: that mustn't be anything else than a checkpoint's.
+bool holds_only_shards(const std::string& directory) {
+  const auto names = os::list_directory(directory).value_or(std::vector<std::string>{});
+  return std::all_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name == manifest_file || parse_shard_name(name); });
+}
+
 void require_writable(const Checkpoint& checkpoint) {
   if (!checkpoint.manifest.read_only.empty()) {
     throw Error(Errc::unsupported, "'" + checkpoint.directory + "/" + manifest_file +
@@ -84,6 +92,19 @@ void keep_as_retired(const Store& store, const Checkpoint& old) {
 
 std::string lock_path(const Store& store) { return store.pending() + "/lock"; }
 
+std::optional<Checkpoint> find_to_replace(const Store& store, std::uint64_t step) {
+  try {
+    return store.find(step);
+  } catch (const format::Damaged& damage) {
+    const std::string directory = store.step_directory(step);
+    const bool may_not_be_read = damage.system_errno() == EACCES || damage.system_errno() == EPERM;
+    if (may_not_be_read || !holds_only_shards(directory)) throw;
+    Checkpoint checkpoint{.directory = directory, .manifest = {}, .retired = false};
+    checkpoint.manifest.step = step;
+    return checkpoint;
+  }
+}
+
 void swap_manifest(const Store& store, const Checkpoint& checkpoint, const format::Manifest& manifest) {
   require_writable(checkpoint);
   os::publish_small_file(checkpoint.directory + "/" + manifest_file, format::encode_manifest(manifest),
@@ -102,6 +123,18 @@ bool remove_unnamed(const Checkpoint& checkpoint) {
   return all;
 }
 
+namespace {
+
+/// Deletes what was replaced; the mark goes when that's on stable storage, so that a power cut can't bring back files
+/// that nothing tells of.
+void finish_swap(const Store& store, const Checkpoint& checkpoint) {
+  if (!remove_unnamed(checkpoint)) return;
+  os::sync_directory(checkpoint.directory);
+  clear_marker(store, checkpoint.manifest.step);
+}
+
+}  // namespace
+
 Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,
                               const format::Manifest& manifest) {
   require_writable(old);
@@ -114,7 +147,7 @@ Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const s
   }
   os::sync_directory(old.directory);
   swap_manifest(store, old, now.manifest);
-  if (remove_unnamed(now)) clear_marker(store, old.manifest.step);
+  finish_swap(store, now);
   return now;
 }
 
@@ -141,7 +174,7 @@ void swap_containers(const Store& store, const Checkpoint& checkpoint, format::M
   }
   os::sync_directory(checkpoint.directory);
   swap_manifest(store, checkpoint, manifest);
-  if (remove_unnamed(checkpoint)) clear_marker(store, checkpoint.manifest.step);
+  finish_swap(store, checkpoint);
 }
 
 void clean_dead_swaps(const Store& store) {
@@ -157,7 +190,11 @@ void clean_dead_swaps(const Store& store) {
     if (!step) continue;
     try {
       const auto checkpoint = store.find(*step);
-      if (!checkpoint || remove_unnamed(*checkpoint)) clear_marker(store, *step);
+      if (checkpoint) {
+        finish_swap(store, *checkpoint);
+      } else {
+        clear_marker(store, *step);
+      }
     } catch (const Error&) {
       continue;  // a damaged checkpoint is for ckpt-verify to report, and no reason to refuse a save
     }

@@ -18,6 +18,10 @@ inline constexpr std::chrono::seconds swap_patience{60};
 /// The store's lock for all that removes or re-encodes. Writers never take it.
 [[nodiscard]] std::string lock_path(const Store& store);
 
+/// As Store::find(). But where the manifest is damaged or gone, and nothing but shards lies beside it: a checkpoint
+/// whose manifest says the step and no more, good for being replaced and nothing else.
+[[nodiscard]] std::optional<Checkpoint> find_to_replace(const Store& store, std::uint64_t step);
+
 /// Gives a committed checkpoint the shards in `set_directory`, which `manifest` describes. If others depend on what it
 /// held, that is retired.
 [[nodiscard]] Checkpoint replace_checkpoint(const Store& store, const Checkpoint& old, const std::string& set_directory,

@@ -30,7 +30,7 @@ nlohmann::ordered_json encode_record(const VerifyRecord& record) {
 }
 
 /// Throws what the JSON library throws.
-VerifyRecord decode_record(const nlohmann::json& object) {
+VerifyRecord decode_record(const nlohmann::ordered_json& object) {
   return {.step = object.at("step").get<std::uint64_t>(),
           .id = digest_from_hex(object.at("id").get<std::string>()).value_or(Digest{}),
           .verdict = object.at("result") == "good" ? Verdict::good : Verdict::damaged,
@@ -39,12 +39,23 @@ VerifyRecord decode_record(const nlohmann::json& object) {
           .found = object.at("found").get<std::vector<std::string>>()};
 }
 
-VerifyCursor decode_cursor(const nlohmann::json& object) {
+VerifyCursor decode_cursor(const nlohmann::ordered_json& object) {
   return {.step = object.at("step").get<std::uint64_t>(),
           .id = digest_from_hex(object.at("id").get<std::string>()).value_or(Digest{}),
           .rank = object.at("rank").get<std::uint32_t>(),
           .position = object.at("position").get<std::uint64_t>(),
           .damaged = object.at("damaged").get<bool>()};
+}
+
+/// A record that can't be believed is as good as none.
+std::optional<nlohmann::ordered_json> read_object(const std::string& path) {
+  const auto text = os::read_small_file(path, max_state_size);
+  if (!text) return std::nullopt;
+  try {
+    return format::unseal(*text, path);
+  } catch (const format::Damaged&) {
+    return std::nullopt;
+  }
 }
 
 bool is_read_only(const Error& error) {
@@ -100,24 +111,21 @@ std::optional<Verdict> verdict_of(const Verdicts& verdicts, std::uint64_t step, 
 
 bool is_damaged_deeply(const Store& store, const format::Manifest& manifest) {
   const std::string path = store.records() + "/" + base_name(manifest.step, manifest.id) + std::string(damaged_suffix);
-  const auto text = os::read_small_file(path, max_state_size);
-  if (!text || !format::is_sealed(*text)) return false;
-  const auto object = nlohmann::json::parse(*text, nullptr, false);
-  return object.is_object() && object.contains("level") && object.at("level") == "deep";
+  const auto object = read_object(path);
+  return object && object->contains("level") && object->at("level") == "deep";
 }
 
 std::string state_path(const Store& store) { return store.records() + "/state.json"; }
 
 VerifyState read_state(const std::string& path) {
-  const auto text = os::read_small_file(path, max_state_size);
   // A state only says where to go on and what was found: a bad one costs a start from the beginning.
-  if (!text || !format::is_sealed(*text)) return {};
+  const auto object = read_object(path);
+  if (!object) return {};
   try {
-    const auto object = nlohmann::json::parse(*text);
-    if (object.at("format") != state_format) return {};
+    if (object->at("format") != state_format) return {};
     VerifyState state;
-    if (object.contains("cursor")) state.cursor = decode_cursor(object.at("cursor"));
-    for (const auto& record : object.at("records")) state.records.push_back(decode_record(record));
+    if (object->contains("cursor")) state.cursor = decode_cursor(object->at("cursor"));
+    for (const auto& record : object->at("records")) state.records.push_back(decode_record(record));
     return state;
   } catch (const nlohmann::json::exception&) {
     return {};

@@ -102,7 +102,7 @@ def bench_save():
     source, copy, store = f"{DISK}/state.safetensors", f"{DISK}/copy", f"{DISK}/store"
     tensors_file(source, SIZE)
     pairs = in_turn(
-        lambda: Usage(["ckpt-save", source, f"{store}@1"], lambda: fresh(store, copy)),
+        lambda: Usage(["ckpt-save", "--encode=raw", source, f"{store}@1"], lambda: fresh(store, copy)),
         lambda: Usage(["dd", f"if={source}", f"of={copy}", "bs=8M", "oflag=direct", "conv=fsync", "status=none"],
                       lambda: fresh(store, copy)))
     report("save to disk, against dd oflag=direct conv=fsync", pairs, "1.15", SIZE)
@@ -113,7 +113,7 @@ def saved_container():
     if not os.path.exists(source):
         tensors_file(source, SIZE)
     fresh(store)
-    subprocess.run(["ckpt-save", source, f"{store}@1"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ckpt-save", "--encode=raw", source, f"{store}@1"], check=True, stdout=subprocess.DEVNULL)
     return store, f"{store}/0000000001/shard-00000-of-00001.ckpt"
 
 
@@ -169,7 +169,7 @@ def bench_list():
         out.write(os.urandom(1000))
     fresh(store)
     for step in range(1000):
-        subprocess.run(["ckpt-save", source, f"{store}@{step}"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["ckpt-save", "--encode=raw", source, f"{store}@{step}"], check=True, stdout=subprocess.DEVNULL)
     times = [Usage(["ckpt-ls", store]).wall for _ in range(ROUNDS)]
     print(f"1,000 checkpoints listed in {statistics.median(times) * 1000:.0f} ms (target 50)", flush=True)
 

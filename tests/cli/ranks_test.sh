@@ -103,6 +103,18 @@ test_a_replaced_set_may_have_shards_that_did_not_change() {
   no_leftovers st
 }
 
+test_a_set_replaces_a_checkpoint_whose_manifest_is_damaged_once_it_is_complete() {
+  inputs 2
+  shard 0 2 st@1
+  shard 1 2 st@1
+  truncate -s 100 st/0000000001/manifest.json
+  save --replace --rank=0 --world-size=2 r0 st@1
+  expect 1 -o ckpt-verify st
+  save --replace --rank=1 --world-size=2 r1 st@1
+  whole st@1 2
+  no_leftovers st
+}
+
 test_a_late_shard_of_a_committed_step_is_a_success() {
   inputs 2
   shard 0 2 st@1

@@ -111,6 +111,41 @@ test_a_store_without_write_permission_can_be_read() {
   expect 2 -e "${as[@]}" ckpt-save run1/state.pt st@2
 }
 
+test_a_manifest_that_may_not_be_read_does_not_stop_the_others() {
+  local as=(env)
+  [ "$(id -u)" != 0 ] || as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+  mkdir mine
+  chmod a+rwx mine .
+  chmod a+rx ..
+  make_dir 1 run1
+  make_dir 2 run2
+  "${as[@]}" ckpt-ls --version >/dev/null 2>&1 || skip 'the tools are private'
+  "${as[@]}" test -r run1/state.pt 2>/dev/null || skip 'the scratch directory is private'
+  expect 0 -o "${as[@]}" ckpt-save run1 mine/st@1
+  expect 0 -o "${as[@]}" ckpt-save run2 mine/st@2
+  chmod 000 mine/st/0000000002/manifest.json
+  expect 2 -o -e "${as[@]}" ckpt-ls --format=tsv mine/st
+  like "$OUT" '^1	durable'
+  like "$OUT" '^2	unreadable'
+  like "$ERR" 'manifest.json.: Permission denied'
+  expect 0 "${as[@]}" ckpt-ls --exists mine/st
+  expect 2 -e "${as[@]}" ckpt-ls --exists mine/st@2
+  expect 2 -e "${as[@]}" ckpt-verify mine/st
+  like "$ERR" 'st@2: .*Permission denied'
+  expect 0 "${as[@]}" ckpt-verify mine/st@1
+  expect 0 -o "${as[@]}" ckpt-ls --get=state mine/st@1
+  is "$OUT" verified
+  expect 2 -e "${as[@]}" ckpt-restore mine/st mine/out
+  expect 0 -o -e "${as[@]}" ckpt-restore --fallback mine/st mine/out
+  is "$OUT" mine/st@1
+  like "$ERR" 'warning: mine/st@2 passed over: .*Permission denied'
+  same_file run1/state.pt mine/out/state.pt
+  expect 0 -o "${as[@]}" ckpt-save run1 mine/st@3
+  expect 2 -e "${as[@]}" ckpt-save run1 mine/st@2
+  expect 0 -o "${as[@]}" ckpt-ls --get=step "mine/st@id:$(ckpt-ls --get=id mine/st@1)"
+  is "$OUT" 1
+}
+
 test_an_address_that_cannot_be_printed_is_an_error() {
   make_dir 1 run1
   expect 2 -e bash -c 'ckpt-save run1 st@1 >/dev/full'

@@ -285,6 +285,34 @@ test_replace_puts_other_content_in_its_place() {
   expect 0 ckpt-verify --deep st
 }
 
+test_replace_takes_over_a_step_whose_manifest_is_damaged_or_gone() {
+  make_dir 1 run
+  make_dir 2 other
+  save run st@1
+  save run st@2
+  echo '{' >st/0000000002/manifest.json
+  expect 2 -e ckpt-save other st@2
+  save --replace other st@2
+  restore st@2 out
+  same_tree other out
+  is "$(find st/0000000002 -type f | wc -l)" 2 'files of the checkpoint'
+  rm st/0000000002/manifest.json
+  save --replace run st@2
+  restore st@2 again
+  same_tree run again
+  expect 0 ckpt-verify --deep st
+  no_leftovers st
+}
+
+test_replace_touches_nothing_but_a_checkpoint() {
+  make_dir 1 run
+  save run st@1
+  mkdir st/0000000007
+  echo mine >st/0000000007/notes
+  expect 2 -e ckpt-save --replace run st@7
+  is "$(cat st/0000000007/notes)" mine
+}
+
 test_replace_of_a_step_that_is_not_there_saves_it() {
   make_dir 1 run
   save --replace run st@5

@@ -16,6 +16,8 @@ import tap
 from tap import check, run
 
 SHIM = os.environ["CKPT_FAULT_SHIM"]
+# The shim plays the power cut itself, so what comes after it may be a sync that doesn't wait for the disk.
+PRELOADED = " ".join([SHIM, *filter(None, [os.environ.get("LD_PRELOAD")])])
 MODES = {
     "eio": dict(CKPT_FAULT_MODE="fail", CKPT_FAULT_ERRNO=str(errno.EIO)),
     "enospc": dict(CKPT_FAULT_MODE="fail", CKPT_FAULT_ERRNO=str(errno.ENOSPC), CKPT_FAULT_STICKY="1"),
@@ -70,6 +72,7 @@ class Scenario:
 
     address, source, committed = "world/st@2", "in2", True
     intact = {1: "in1"}  # older checkpoints and what they hold
+    begins_damaged = False
 
     def setup(self):
         save("in1", "world/st@1")
@@ -143,6 +146,18 @@ class ReplaceThenBack(Replace):
         save(*self.command[1:])
 
 
+class ReplaceDamaged(Replace):
+    """a save that replaces a checkpoint with a damaged manifest"""
+    begins_damaged = True
+
+    def setup(self):
+        super().setup()
+        os.truncate("world/st/0000000002/manifest.json", 100)
+
+    def may_be_now(self, step):
+        return ("damaged", "in3")
+
+
 class Resumed(Scenario):
     """a save that retires newer checkpoints"""
     command = ("ckpt-save", "--attempt=1", "--resumed-from=1", "in3", "world/st@2")
@@ -160,6 +175,7 @@ class Resumed(Scenario):
 class Repair(Scenario):
     """a repair of a flipped bit"""
     command, address, source = ("ckpt-verify", "--repair", "world/st"), "world/st@2", "in2"
+    begins_damaged = True
 
     def setup(self):
         super().setup()
@@ -197,7 +213,7 @@ class Prune(Scenario):
 
 
 SCENARIOS = {cls.__name__: cls for cls in (NewStep, NewStepReadBack, NewStore, FirstRank, LastRank, Replace,
-                                           ReplaceThenBack, Resumed, Repair, Prune)}
+                                           ReplaceThenBack, ReplaceDamaged, Resumed, Repair, Prune)}
 
 
 class Player:
@@ -227,7 +243,7 @@ class Player:
         if os.path.exists("log"):
             os.remove("log")
         done = run(*self.scenario.command, expect=None, timeout=120,
-                   env=dict(environment, LD_PRELOAD=SHIM, CKPT_FAULT_DIR="world", CKPT_FAULT_GRAVE="grave",
+                   env=dict(environment, LD_PRELOAD=PRELOADED, CKPT_FAULT_DIR="world", CKPT_FAULT_GRAVE="grave",
                             CKPT_FAULT_AT=str(at), CKPT_FAULT_LOG="log"))
         self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
         with open("log") as f:
@@ -248,7 +264,7 @@ class Player:
             check(restored(f"world/st@{step}") == self.inputs[source], f"step {step} has other content")
         if scenario.intact:
             run("ckpt-ls", "--exists", "world/st", stdout=False, stderr=False)
-        damaged = isinstance(scenario, Repair) and not claimed
+        damaged = scenario.begins_damaged and not claimed
         run("ckpt-verify", "--deep", "world/st", expect=(0, 1) if damaged else (0,), stdout=None if damaged else False,
             stderr=False)
         held, done = self.what_step_holds(scenario.address)

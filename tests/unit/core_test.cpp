@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/bit_search.hpp"
 #include "core/digest.hpp"
 #include "core/tensor.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
+#include <array>
+#include <random>
 
 using namespace ckpt;
 
@@ -23,6 +27,30 @@ TEST_SUITE("core") {
     hasher.update(std::string_view("ab"));
     hasher.update(std::string_view("c"));
     CHECK(hasher.digest() == xxh3_128(std::string_view("abc")));
+  }
+
+  TEST_CASE("a flipped bit is found from the sum alone, in inputs of every length class, and no other bit is") {
+    std::mt19937_64 random(1);  // NOLINT: the same bytes each time
+    constexpr std::array<std::size_t, 22> sizes = {1,    16,   17,   128,  129,  240,  241,  256,  257,  300,   1000,
+                                                   1023, 1024, 1025, 1087, 1088, 1089, 2048, 2049, 5000, 65536, 70001};
+    for (const std::size_t size : sizes) {
+      CAPTURE(size);
+      Bytes data(size);
+      for (std::byte& b : data) b = static_cast<std::byte>(random());
+      const std::uint64_t sum = xxh3_64(data);
+      for (int round = 0; round < 40; ++round) {
+        // Stripes overlap at the end.
+        const std::size_t at = round < 8
+                                   ? size - 1 - std::min<std::size_t>(size - 1, static_cast<std::size_t>(round) * 17)
+                                   : random() % size;
+        const auto bit = static_cast<unsigned>(random() % 8);
+        data[at] ^= static_cast<std::byte>(1U << bit);
+        const BitSearch search(data, sum);
+        CHECK(search.bit_at(at) == bit);
+        if (size > 1) CHECK_FALSE(search.bit_at((at + 1 + random() % (size - 1)) % size));
+        data[at] ^= static_cast<std::byte>(1U << bit);
+      }
+    }
   }
 
   TEST_CASE("every element type has a name that leads back to it") {

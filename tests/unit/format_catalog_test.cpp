@@ -431,6 +431,25 @@ TEST_SUITE("format cbor") {
     CHECK_THROWS_AS(TableReader(read, "other"), Damaged);
   }
 
+  TEST_CASE("every kind of item is written as the JSON library writes it, and comes back") {
+    Json document = {{"yes", true}, {"no", false}, {"none", nullptr}, {"empty", ""}, {"list", {1, "a", {{"k", 2}}}}};
+    for (const std::uint64_t n :
+         {std::uint64_t{23}, std::uint64_t{24}, std::uint64_t{255}, std::uint64_t{256}, std::uint64_t{65535},
+          std::uint64_t{65536}, std::uint64_t{UINT32_MAX}, std::uint64_t{UINT32_MAX} + 1, UINT64_MAX}) {
+      document["n"].push_back(n);
+      if (n > INT64_MAX) continue;
+      document["n"].push_back(-static_cast<std::int64_t>(n));
+      document["n"].push_back(-1 - static_cast<std::int64_t>(n));
+      if (n <= 65536) document["t"].push_back(std::string(n, 'x'));
+      if (n <= 65536) document["b"].push_back(Json::binary(std::vector<std::uint8_t>(n, 7)));
+    }
+    document["n"].push_back(INT64_MIN);
+    const Bytes written = dump_cbor(document);
+    const std::vector<std::uint8_t> theirs = Json::to_cbor(document);
+    CHECK(as_text(written) == std::string(theirs.begin(), theirs.end()));
+    CHECK(parse_cbor(written, "x") == document);
+  }
+
   TEST_CASE("a document cut short anywhere is refused") {
     const Bytes whole = encode_catalog(format_test::small_sample().catalog);
     for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -448,6 +467,7 @@ TEST_SUITE("format cbor") {
     CHECK_THROWS_AS((void)parse_cbor(cbor({0xa1, 0x61, 'k', 0xf9, 0x3c, 0x00}), "x"), Damaged);  // float
     CHECK_THROWS_AS((void)parse_cbor(cbor({0xa1, 0x61, 'k', 0xf7}), "x"), Damaged);              // undefined
     CHECK_THROWS_AS((void)parse_cbor(cbor({0xa1, 0x01, 0x01}), "x"), Damaged);                   // key not a text
+    CHECK_THROWS_AS((void)parse_cbor(cbor({0xa1, 0x61, 'k', 0x3b, 0x80, 0, 0, 0, 0, 0, 0, 0}), "x"), Damaged);
     CHECK_THROWS_AS((void)parse_cbor(cbor({0xbb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}), "x"), Damaged);
     CHECK_THROWS_AS(
         (void)parse_cbor(cbor({0xa1, 0x61, 'k', 0x5b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}), "x"), Damaged);

@@ -115,8 +115,11 @@ namespace {
 
 /// With its metadata, without which a shard that ends between two items is whole.
 source::Parsed parse_cut(const std::string& name, std::string bytes) {
-  MemorySiblings siblings;
-  siblings.files["dcp/.metadata"] = fixture("dcp/.metadata");
+  static const MemorySiblings siblings = [] {
+    MemorySiblings made;
+    made.files["dcp/.metadata"] = fixture("dcp/.metadata");
+    return made;
+  }();
   return parse_bytes(name, std::move(bytes), siblings);
 }
 

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -53,7 +52,11 @@ inline std::string fixture_path(std::string_view name) { return std::string(CKPT
 inline std::string read_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw std::runtime_error("cannot open " + path);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  std::string bytes(std::filesystem::file_size(path), '\0');
+  if (!stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+    throw std::runtime_error("cannot read " + path);
+  }
+  return bytes;
 }
 
 inline std::string fixture(std::string_view name) { return read_file(fixture_path(name)); }

@@ -29,7 +29,8 @@ struct CheckpointInfo {
   std::map<std::string, std::string> meta;
   /// "suspect", "lossy", "poisoned": why it's never `latest`; with the reason.
   std::map<std::string, std::string> marks;
-  /// "durable"; "verified" (a record says good); "damaged" (a record says so, or the manifest can't be read).
+  /// "durable"; "verified" (a record says good); "damaged" (a record says so, or the manifest is); "unreadable" (the
+  /// caller may not read the manifest).
   std::string state;
   std::string state_detail;
   bool retired = false;

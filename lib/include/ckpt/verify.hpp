@@ -75,9 +75,10 @@ struct VerifyReport {
   std::vector<Damage> damages;
   std::vector<NonFinite> non_finite;
   std::vector<NotCommitted> not_committed;
-  std::uint64_t checkpoints = 0;  ///< looked at
-  std::uint64_t bytes = 0;        ///< checked
-  bool complete = true;           ///< false: the budget ended it early
+  std::vector<std::string> failures;  ///< checkpoints of the store that couldn't be looked at, and why
+  std::uint64_t checkpoints = 0;      ///< looked at
+  std::uint64_t bytes = 0;            ///< checked
+  bool complete = true;               ///< false: the budget ended it early
   double seconds = 0;
 
   /// No damage that is still there, and no non-finite value.
