@@ -58,8 +58,11 @@ void require_self_contained(const format::ContainerReader& container) {
   for (const format::BlockRecord& block : container.index().blocks) {
     if (!block.base || block.base->checkpoint == format::own_shard) continue;
     const std::uint64_t step = container.catalog().bases.at(block.base->checkpoint).step;
-    throw Error(Errc::unsupported, std::string(input_name) + " needs other containers, of step " +
-                                       std::to_string(step) + " among them, and can't be encoded anew alone")
+    std::string why = input_name;
+    why += " needs other containers, of step ";
+    why += std::to_string(step);
+    why += " among them, and can't be encoded anew alone";
+    throw Error(Errc::unsupported, why)
         .with_hint("ckpt-compress --rebase STORE@STEP makes it self-contained in its store");
   }
 }

@@ -126,9 +126,24 @@ bool CheckpointCheck::run(const std::function<bool()>& is_over) {
         if (!check_shard(renamed, is_over)) return false;
       }
     }
+    if (damages_.size() > first_damage && is_gone()) {
+      // What it was stored against went with it.
+      damages_.resize(first_damage);
+      return true;
+    }
     if (options_.repair && damages_.size() > first_damage) repair(shard, first_damage);
   }
   return true;
+}
+
+bool CheckpointCheck::is_gone() const {
+  if (!os::exists(checkpoint_.directory)) return true;
+  try {
+    const auto now = store::read_manifest(checkpoint_.directory);
+    return now && now->id != checkpoint_.manifest.id;
+  } catch (const format::Damaged&) {
+    return false;
+  }
 }
 
 void CheckpointCheck::add(const format::ManifestShard& shard, const format::ContainerReader* container,

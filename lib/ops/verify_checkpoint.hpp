@@ -53,6 +53,8 @@ class CheckpointCheck {
   [[nodiscard]] bool check_shard(const format::ManifestShard& shard, const std::function<bool()>& is_over);
   void check_without_index(const os::AdaptiveReader& file, const format::ManifestShard& shard);
   [[nodiscard]] bool matches_manifest(const format::ContainerReader& container, const format::ManifestShard& shard);
+  /// Removed, retired or replaced since it was found.
+  [[nodiscard]] bool is_gone() const;
   void add(const format::ManifestShard& shard, const format::ContainerReader* container, const Problem& problem);
   void repair(const format::ManifestShard& shard, std::size_t first_damage);
   void count_non_finite(const format::ContainerReader& container, std::uint64_t block, ByteView raw);
