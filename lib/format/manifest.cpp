@@ -117,9 +117,14 @@ std::uint64_t Manifest::stored_bytes() const {
   return total;
 }
 
-bool Manifest::is_marked() const {
-  return marks.contains("suspect") || marks.contains("lossy") || marks.contains("poisoned");
+std::string Manifest::why_never_latest() const {
+  for (const char* mark : {"suspect", "lossy", "poisoned"}) {
+    if (marks.contains(mark)) return mark;
+  }
+  return {};
 }
+
+bool Manifest::is_marked() const { return !why_never_latest().empty(); }
 
 std::string encode_manifest(const Manifest& manifest) {
   OrderedJson object = head("ckpt-manifest", manifest.bases.empty() ? 0 : incompat_bases);

@@ -45,6 +45,8 @@ struct Manifest {
   [[nodiscard]] std::uint64_t stored_bytes() const;
   /// Never `latest`: it's marked suspect, lossy or poisoned.
   [[nodiscard]] bool is_marked() const;
+  /// The first of these marks; empty if there is none.
+  [[nodiscard]] std::string why_never_latest() const;
 };
 
 [[nodiscard]] std::string encode_manifest(const Manifest& manifest);

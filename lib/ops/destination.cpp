@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -32,6 +33,17 @@ std::string without_trailing_slashes(std::string path) {
 }
 
 }  // namespace
+
+void require_outside(const std::string& store, const std::string& path) {
+  // As far as it's there, links are followed; what isn't there yet can't lead anywhere else.
+  std::error_code unknown;
+  const std::filesystem::path inside = std::filesystem::weakly_canonical(without_trailing_slashes(path), unknown);
+  if (unknown) return;  // making something there says why
+  const std::filesystem::path top = std::filesystem::canonical(store, unknown);
+  if (unknown || std::mismatch(top.begin(), top.end(), inside.begin(), inside.end()).first != top.end()) return;
+  throw Error(Errc::invalid_argument, "'" + path + "' lies in the store '" + store + "'")
+      .with_hint("what is in a store's directory belongs to the store: choose another place");
+}
 
 Destination::Destination(const std::string& root) : root_path_(without_trailing_slashes(root)) {
   std::string open_path = root_path_;

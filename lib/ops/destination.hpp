@@ -14,6 +14,9 @@
 
 namespace ckpt::ops {
 
+/// Throws Errc::invalid_argument if what is made at `path` would lie in the store or be it.
+void require_outside(const std::string& store, const std::string& path);
+
 /// New files go to temporary names beside their final ones; commit() renames them all. Until then the destructor takes
 /// everything back. A root that doesn't exist is made as a whole under a temporary name.
 ///

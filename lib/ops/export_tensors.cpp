@@ -2,11 +2,13 @@
 // Exporting tensors: choose them, lay the output out, write it from front to back.
 #include <ckpt/restore.hpp>
 
+#include "ops/destination.hpp"
 #include "ops/export_layout.hpp"
 #include "ops/export_output.hpp"
 #include "ops/export_selection.hpp"
 #include "ops/export_source.hpp"
 #include "ops/open_shard.hpp"
+#include "os/small_file.hpp"
 #include "store/pins.hpp"
 #include "store/store.hpp"
 
@@ -54,6 +56,7 @@ std::uint64_t size_of(const ops::ExportLayout& layout, const std::vector<ops::Ex
 
 std::unique_ptr<ops::ExportOutput> open_output(const ExportOptions& options, std::uint64_t size) {
   if (options.output_fd) return std::make_unique<ops::ExportOutput>(*options.output_fd);
+  ops::require_outside(options.from.store, os::parent_of(options.output));
   return std::make_unique<ops::ExportOutput>(options.output, options.force, size);
 }
 

@@ -120,6 +120,7 @@ RestoreReport restore_files(const RestoreOptions& options, const Shards& shards,
     plan.front().path = options.output.substr(options.output.rfind('/') + 1);
     if (plan.front().path.empty()) throw Error(Errc::invalid_argument, "'" + options.output + "' names no file");
   }
+  ops::require_outside(options.from.store, root);
   if (!os::exists(root)) os::make_directories(os::parent_of(root));
   Destination destination(root);
   const std::vector<Action> actions = choose_actions(options, shards, plan, destination, monitor);

@@ -73,6 +73,7 @@ std::vector<source::TreeEntry> find_entries(const SaveOptions& options, const st
   std::vector<source::TreeEntry> entries = source::collect_tree(request);
   if (spool) {
     source::TreeEntry entry = source::make_entry(options.stdin_name, spool->path(), spool->status(), options.owner);
+    entry.shown = "standard input";
     entry.status.st_nlink = 1;
     entry.file.mode = spool->mode();
     if (options.fixed_time) entry.file.mtime_ns = *options.fixed_time * 1'000'000'000;

@@ -106,14 +106,14 @@ format::Catalog describe_content(const std::vector<TreeEntry>& entries, format::
       [&](std::size_t i, source::Parsed parsed) {
         format::FileEntry file = entries[i].file;
         if (!parsed.malformed.empty()) {
-          const std::string why = "'" + entries[i].origin + "': " + parsed.malformed;
+          const std::string why = entries[i].shown + ": " + parsed.malformed;
           if (!allow_malformed) {
             throw Error(Errc::malformed, why).with_hint("use --allow-malformed to keep it as it is, marked suspect");
           }
           monitor.warning(why + "; the checkpoint is marked suspect");
           catalog.shard.marks.emplace("suspect", "'" + file.path + "': " + parsed.malformed);
         } else if (!parsed.note.empty()) {
-          monitor.note("'" + entries[i].origin + "': " + parsed.note);
+          monitor.note(entries[i].shown + ": " + parsed.note);
         }
         file.kind = parsed.kind;
         file.note = parsed.malformed.empty() ? std::move(parsed.note) : std::move(parsed.malformed);

@@ -125,6 +125,7 @@ class Walk {
 TreeEntry make_entry(std::string path, std::string origin, const struct stat& status, bool owner) {
   TreeEntry entry;
   entry.file.path = std::move(path);
+  entry.shown = "'" + origin + "'";
   entry.origin = std::move(origin);
   entry.status = status;
   entry.file.mtime_ns = static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
@@ -156,8 +157,8 @@ std::vector<TreeEntry> arrange(std::vector<TreeEntry> entries) {
     if (!arranged.empty() && arranged.back().file.path == entry.file.path) {
       const auto is_directory = [](const TreeEntry& e) { return e.file.type == EntryType::directory; };
       if (is_directory(arranged.back()) && is_directory(entry)) continue;
-      throw Error(Errc::exists, "the name '" + entry.file.path + "' is there twice: '" + arranged.back().origin +
-                                    "' and '" + entry.origin + "'");
+      throw Error(Errc::exists, "the name '" + entry.file.path + "' is there twice: " + arranged.back().shown +
+                                    " and " + entry.shown);
     }
     if (entry.file.type == EntryType::file && entry.status.st_nlink > 1) {
       const auto [first, is_new] =

@@ -15,6 +15,7 @@ namespace ckpt::source {
 struct TreeEntry {
   format::FileEntry file;  ///< path, type, mode, size, mtime, owner, target; the ranges are still empty
   std::string origin;      ///< where the bytes are now
+  std::string shown;       ///< the same as messages say it: in quotes, or "standard input"
   struct stat status {};   ///< when it was found: what is read later must still be this
 };
 

@@ -166,12 +166,23 @@ Checkpoint Store::resolve(const Selector& selector) const {
   }
   // Manifests are read from the newest down, and no further than needed.
   std::uint64_t back = selector.back;
+  std::optional<Checkpoint> newest_marked;
   const std::vector<std::uint64_t> all = steps();
   for (auto step = all.rbegin(); step != all.rend(); ++step) {
     auto checkpoint = find(*step);
-    if (!checkpoint || checkpoint->manifest.is_marked()) continue;
+    if (!checkpoint) continue;
+    if (checkpoint->manifest.is_marked()) {
+      if (!newest_marked) newest_marked = std::move(checkpoint);
+      continue;
+    }
     if (back == 0) return std::move(*checkpoint);
     --back;
+  }
+  if (selector.back == 0 && newest_marked) {
+    const std::string marked = address(newest_marked->manifest.step);
+    throw Error(Errc::not_found, "store '" + path_ + "' has no checkpoint that could be the latest: '" + marked +
+                                     "' is marked " + newest_marked->manifest.why_never_latest())
+        .with_hint("'" + marked + "' names it all the same");
   }
   throw Error(Errc::not_found, selector.back == 0 ? "store '" + path_ + "' has no checkpoint yet"
                                                   : "store '" + path_ + "' has no " +

@@ -290,6 +290,27 @@ assert data[10 + size:] == make_input.floats(1, 2000)
 PY
 }
 
+test_nothing_is_restored_into_the_store() {
+  make_dir 1 run
+  save run st@1
+  ln -s st alias
+  mkdir st/sub
+  find st | sort >before
+  local to
+  for to in st st/ ./st/new st/0000000001 alias/new alias/sub/../deep/er "$PWD/st"; do
+    expect 2 -e ckpt-restore --force st "$to"
+    like "$ERR" 'lies in the store'
+  done
+  expect 2 -e ckpt-restore --file=rng.bin.txt -o st/x st
+  expect 2 -e ckpt-restore --tensor=step --file=state.pt --as=raw -o alias/x st
+  find st | sort >after
+  same_file before after
+  restore st st2
+  same_tree run st2
+  (cd st && expect 0 -o ckpt-restore . ../st3)
+  same_tree run st3
+}
+
 test_tensors_come_out_as_safetensors() {
   step_file 1 state.pt
   save state.pt st@1

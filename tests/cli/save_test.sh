@@ -90,6 +90,21 @@ test_stdin_is_stored_under_the_given_name() {
   like "$(ckpt-ls --tensors st@1)" 'model.weight' 'tensors of what came from stdin'
 }
 
+test_stdin_is_called_so_in_messages() {
+  step_file 1 state.pt
+  truncate -s -300 state.pt
+  expect 2 -e bash -c 'ckpt-save --name=state.pt - st@1 <state.pt'
+  like "$ERR" 'standard input: cut short'
+  unlike "$ERR" 'proc'
+  expect 0 -o -e bash -c 'ckpt-save --allow-malformed --name=state.pt - st@1 <state.pt'
+  like "$ERR" 'standard input: cut short'
+  unlike "$ERR" 'proc'
+  mkdir d
+  echo x >d/state.pt
+  expect 2 -e bash -c 'ckpt-save --name=state.pt - -C d state.pt st@2 <state.pt'
+  like "$ERR" 'is there twice: .*standard input'
+}
+
 test_stdin_without_a_name_is_an_error() { refused st - st@1; }
 
 test_a_damaged_file_from_stdin_is_refused() {
@@ -360,6 +375,8 @@ test_a_damaged_file_is_kept_as_suspect_when_allowed() {
   like "$OUT" '^st@9$'
   expect 1 ckpt-ls --exists st
   expect 2 -e ckpt-restore st out
+  like "$ERR" "'st@9' is marked suspect"
+  like "$ERR" "hint: 'st@9' names it"
   expect 0 -o -E ckpt-restore st@9 out9
   same_file cut.pt out9/cut.pt
   save state.pt st@5
