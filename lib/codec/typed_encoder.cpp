@@ -97,12 +97,12 @@ void TypedEncoder::encode_elements(const TypedPlan& plan, std::size_t head_at, B
     set_count(out, head_at, 0, static_cast<std::uint32_t>(n));
     const auto residuals = [&](std::size_t first, std::size_t count, std::byte* to) {
       const std::byte* const from = values.data() + first * sizeof(T);
-      const std::byte* const against = base.data() + first * sizeof(T);
+      const ByteView against = base.empty() ? base : base.subspan(first * sizeof(T), count * sizeof(T));
       if (plan.predictor == Predictor::subtract) {
-        k.difference(from, against, plan.element.kind, count, to);
+        k.difference(from, against.data(), plan.element.kind, count, to);
         move_to_center(group, to, count, to);
       } else if (plan.predictor == Predictor::exclusive_or) {
-        k.exclusive_or(from, against, count, to);
+        k.exclusive_or(from, against.data(), count, to);
       } else if (plan.element.kind == NumberKind::floating) {
         k.rotate_left(from, count, to);
       } else {
