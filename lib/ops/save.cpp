@@ -185,6 +185,17 @@ std::optional<SaveReport> already_saved(const Job& job, const store::Store& stor
   return report;
 }
 
+void require_space(const std::string& store, const format::Catalog& catalog) {
+  // Headers, index and sums: less than a thousandth and a few hundred bytes a block.
+  const std::uint64_t raw = catalog.raw_bytes();
+  const std::uint64_t needed = raw + raw / 1000 + 4096 + catalog.block_sizes.size() * 256;
+  const std::uint64_t available = os::free_space(os::existing_ancestor(store));
+  if (needed <= available) return;
+  throw Error(Errc::no_space, "store '" + store + "' has room for " + std::to_string(available) + " bytes, and " +
+                                  std::to_string(needed) + " are needed")
+      .with_hint("free some space; nothing was written");
+}
+
 /// A checkpoint to keep differences from, which stays there as long as this does.
 struct HeldBase {
   store::Checkpoint checkpoint;
@@ -213,31 +224,6 @@ std::optional<HeldBase> choose_base(const Job& job, const store::Store& store) {
     if (auto base = hold(store, store.find(step))) return base;
   }
   return std::nullopt;
-}
-
-/// What the shard will take at most, or about, where there's a base: as large a part of it as of the base.
-std::uint64_t expected_size(const Job& job, const format::Catalog& catalog, const std::optional<HeldBase>& base) {
-  const std::uint64_t raw = catalog.raw_bytes();
-  double share = 1;
-  if (base) {
-    const auto& shards = base->checkpoint.manifest.shards;
-    const format::ManifestShard& like = shards[std::min<std::size_t>(job.options.rank, shards.size() - 1)];
-    if (like.raw_bytes > 0) share = std::min(1.0, static_cast<double>(like.size) / static_cast<double>(like.raw_bytes));
-  }
-  // Headers, index and sums: less than a thousandth and a few hundred bytes a block.
-  return static_cast<std::uint64_t>(share * static_cast<double>(raw)) + raw / 1000 + 4096 +
-         catalog.block_sizes.size() * 256;
-}
-
-/// Before anything is written. What turns out larger is found when the disk is full, and leaves nothing either.
-void require_space(const Job& job, const format::Catalog& catalog, const std::optional<HeldBase>& base) {
-  const std::string& store = job.options.store;
-  const std::uint64_t needed = expected_size(job, catalog, base);
-  const std::uint64_t available = os::free_space(os::existing_ancestor(store));
-  if (needed <= available) return;
-  throw Error(Errc::no_space, "store '" + store + "' has room for " + std::to_string(available) + " bytes, and " +
-                                  std::to_string(needed) + " are needed")
-      .with_hint("free some space; nothing was written");
 }
 
 /// Opens the base; one that's damaged is no reason not to save.
@@ -359,16 +345,13 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
   format::Catalog catalog =
       ops::describe_content(job.entries, std::move(shard), options.allow_malformed, options.jobs, monitor);
 
-  std::optional<HeldBase> base;  // held until the commit
-  if (store_exists || options.base == BaseChoice::step) {
-    base = choose_base(job, store::Store::open_for_writing(options.store, false));
-  }
-  require_space(job, catalog, base);
+  require_space(options.store, catalog);
   const store::Store store = store::Store::open_for_writing(options.store, options.create);
   store::open_attempt(store, set.attempt);
   SaveReport report = report_of(job, catalog, 0);
   const auto write_start = Clock::now();
   const os::TemporaryFile temporary(store.scratch(), 0444);
+  const std::optional<HeldBase> base = choose_base(job, store);  // held until the commit
   const format::ContainerWriter::Finished finished = write_container(job, temporary, catalog, base);
   report.stored_bytes = finished.size;
   report.write_seconds = seconds_since(write_start);
