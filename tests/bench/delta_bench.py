@@ -9,6 +9,7 @@ adapter, sparse. Every restore is compared bit for bit. zstd and xdelta3 are run
 """
 import filecmp
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -21,12 +22,12 @@ LIMITS = {("adam", 300): 0.825, ("adam", 310): 0.735, ("adam", 201): 0.672, ("bf
 
 
 def timed(*command):
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.perf_counter() - start, cpu
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def stored(store, step):
