@@ -2,11 +2,8 @@
 // Other bytes in the place of some of a shard's, block by block, while it's encoded anew.
 #pragma once
 
-#include "format/block_decoder.hpp"
-#include "format/container_reader.hpp"
-#include "ops/shard_bytes.hpp"
+#include "core/bytes.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -21,17 +18,13 @@ class ContentChange {
   virtual void apply(std::uint64_t block, std::span<std::byte> raw) const = 0;
 };
 
-/// The bytes of a shard as they'll be.
-class ChangedBytes final : public ShardBytes {
- public:
-  ChangedBytes(const format::ContainerReader& container, const ContentChange& change)
-      : container_(container), change_(change) {}
-  [[nodiscard]] ByteView read(std::size_t file, std::uint64_t offset, std::uint64_t size,
-                              os::AlignedBuffer& buffer) const override;
-
- private:
-  const format::ContainerReader& container_;
-  const ContentChange& change_;
-};
+/// A block as it will be: `raw` where `change` is null or leaves it alone, else put in `buffer`.
+[[nodiscard]] inline ByteView with_change(const ContentChange* change, std::uint64_t block, ByteView raw,
+                                          Bytes& buffer) {
+  if (change == nullptr || !change->touches(block)) return raw;
+  buffer.assign(raw.begin(), raw.end());
+  change->apply(block, buffer);
+  return buffer;
+}
 
 }  // namespace ckpt::ops

@@ -4,6 +4,7 @@
 #include "core/crc32.hpp"
 #include "core/patterns.hpp"
 #include "core/pipeline.hpp"
+#include "ops/shard_bytes.hpp"
 #include "ops/stop.hpp"
 #include "source/input.hpp"
 #include "source/zip_checksums.hpp"
@@ -237,7 +238,7 @@ void LossyChange::find_smallest(Part& part, double fraction, unsigned jobs, Moni
   for (std::uint64_t b = 0; b < places_.size(); ++b) {
     if (places_[b].file == part.file && places_[b].begin < part.end && places_[b].end > part.begin) blocks.push_back(b);
   }
-  Pool<std::unique_ptr<format::BlockDecoder>> decoders;
+  Pool<format::BlockDecoder> decoders;
   std::uint64_t key = 0;
   for (unsigned shift = 8 * width; shift > 0;) {
     shift -= 16;
@@ -247,8 +248,7 @@ void LossyChange::find_smallest(Part& part, double fraction, unsigned jobs, Moni
         [&](std::size_t i) {
           require_no_stop(monitor);
           auto decoder = decoders.take();
-          if (*decoder == nullptr) *decoder = std::make_unique<format::BlockDecoder>();
-          const ByteView raw = (*decoder)->read(*container_, blocks[i]);
+          const ByteView raw = decoder->read(*container_, blocks[i]);
           const std::uint64_t begin = std::max(part.begin, places_[blocks[i]].begin) - places_[blocks[i]].begin;
           const std::uint64_t end = std::min(part.end - places_[blocks[i]].begin, raw.size());
           std::vector<std::uint32_t> counts(std::size_t{1} << 16U);
@@ -295,15 +295,14 @@ void LossyChange::prepare(unsigned jobs, Monitor& monitor) {
     Bytes raw;
     std::vector<std::pair<std::size_t, ValueError>> errors;
   };
-  Pool<std::unique_ptr<format::BlockDecoder>> decoders;
+  Pool<format::BlockDecoder> decoders;
   std::uint64_t done = 0;
   run_ordered(
       blocks.size(), worker_count(jobs), std::size_t{worker_count(jobs)} + 2,
       [&](std::size_t i) {
         require_no_stop(monitor);
         auto decoder = decoders.take();
-        if (*decoder == nullptr) *decoder = std::make_unique<format::BlockDecoder>();
-        const ByteView raw = (*decoder)->read(*container_, blocks[i]);
+        const ByteView raw = decoder->read(*container_, blocks[i]);
         Changed changed{.raw = {raw.begin(), raw.end()}, .errors = {}};
         apply(blocks[i], changed.raw);
         for_parts(blocks[i], raw.size(),

@@ -9,6 +9,9 @@
 
 namespace ckpt::ops {
 
+/// Raw bytes of a block below which a reference costs as much as they do.
+inline constexpr std::uint64_t least_referred = 512;
+
 /// Sees the blocks in their order. Used from one thread.
 class OwnBlocks {
  public:
@@ -18,8 +21,6 @@ class OwnBlocks {
   /// doesn't pass `deepest`.
   [[nodiscard]] format::StoredBlock add(const format::StoredBlock& block, std::uint64_t number, std::uint64_t raw_size,
                                         std::uint8_t deepest) {
-    // Below this a reference costs as much as the bytes.
-    constexpr std::uint64_t least_referred = 512;
     if (block.codec == codec::Codec::reference || raw_size < least_referred) return block;
     const auto [known, is_new] = by_hash_.try_emplace(block.hash, Earlier{number, raw_size, block.depth});
     if (is_new || known->second.raw_size != raw_size || known->second.depth >= deepest) return block;

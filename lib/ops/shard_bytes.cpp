@@ -18,12 +18,14 @@ ByteView StoredBytes::read(std::size_t file, std::uint64_t offset, std::uint64_t
   const auto& sizes = container_.catalog().block_sizes;
   buffer.reserve(size);
   format::BlockDecoder decoder;
+  Bytes changed;
   std::uint64_t begin = 0;
   std::uint64_t filled = 0;
   for (std::uint64_t b = entry.first_block; filled < size; ++b) {
     const std::uint64_t end = begin + sizes.at(b);
     if (end > offset + filled) {
-      const ByteView raw = decoder.read(container_, b).subspan(offset + filled - begin);
+      const ByteView block = with_change(change_, b, decoder.read(container_, b), changed);
+      const ByteView raw = block.subspan(offset + filled - begin);
       const std::size_t count = std::min<std::uint64_t>(raw.size(), size - filled);
       std::copy_n(raw.begin(), count, buffer.data() + filled);
       filled += count;

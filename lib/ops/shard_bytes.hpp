@@ -5,6 +5,7 @@
 
 #include "core/bytes.hpp"
 #include "format/container_reader.hpp"
+#include "ops/content_change.hpp"
 #include "os/aligned_buffer.hpp"
 #include "source/source_tree.hpp"
 
@@ -38,13 +39,15 @@ class SourceBytes final : public ShardBytes {
 /// Throws Damaged.
 class StoredBytes final : public ShardBytes {
  public:
-  /// `container` outlives this object.
-  explicit StoredBytes(const format::ContainerReader& container) : container_(container) {}
+  /// `container` outlives this object, and so does `change`: with it the bytes are given as they will be.
+  explicit StoredBytes(const format::ContainerReader& container, const ContentChange* change = nullptr)
+      : container_(container), change_(change) {}
   [[nodiscard]] ByteView read(std::size_t file, std::uint64_t offset, std::uint64_t size,
                               os::AlignedBuffer& buffer) const override;
 
  private:
   const format::ContainerReader& container_;
+  const ContentChange* change_;
 };
 
 }  // namespace ckpt::ops

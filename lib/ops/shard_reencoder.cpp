@@ -16,8 +16,6 @@
 namespace ckpt::ops {
 namespace {
 
-/// Below this a reference costs as much as the bytes.
-constexpr std::uint64_t least_referred = 512;
 /// Runs of a shard that an estimate looks at.
 constexpr std::size_t sampled_runs = 24;
 
@@ -50,12 +48,8 @@ ShardReencoder::ShardReencoder(std::shared_ptr<const format::ContainerReader> ol
       lower_(lower),
       monitor_(monitor),
       change_(change),
+      bytes_(*old_, change_),
       catalog_(old_->catalog()) {
-  if (change_ != nullptr) {
-    bytes_ = std::make_unique<ChangedBytes>(*old_, *change_);
-  } else {
-    bytes_ = std::make_unique<StoredBytes>(*old_);
-  }
   for (const auto& [mark, reason] : marks) catalog_.shard.marks[mark] = reason;
   std::vector<BlockPiece> pieces = describe_pieces(catalog_);
   std::unique_ptr<BaseBlocks> base;
@@ -67,7 +61,7 @@ ShardReencoder::ShardReencoder(std::shared_ptr<const format::ContainerReader> ol
   if (plan.has_dependents || plan.only_where_needed) {
     for (const format::BlockRecord& block : old_->index().blocks) settings.depth_limits.push_back(block.depth);
   }
-  encoder_.emplace(settings, *bytes_, catalog_, std::move(pieces), std::move(base), monitor);
+  encoder_.emplace(settings, bytes_, catalog_, std::move(pieces), std::move(base), monitor);
 }
 
 std::uint32_t ShardReencoder::row_of(const format::BaseCheckpoint& checkpoint) {
@@ -88,15 +82,10 @@ void ShardReencoder::encode_block(std::uint64_t block, RunReader& reader, Encode
   Bytes& out = *run.stored;
   const std::size_t begin = out.size();
   // Also what is taken over is checked: a new container must not hide old damage under new sums.
-  ByteView raw = reader.decode(block);
-  Digest hash = record.hash;
+  const ByteView before = reader.decode(block);
   auto changed = changed_.take();
-  if (change_ != nullptr && change_->touches(block)) {
-    changed->assign(raw.begin(), raw.end());
-    change_->apply(block, *changed);
-    raw = *changed;
-    hash = xxh3_128(raw);
-  }
+  const ByteView raw = with_change(change_, block, before, *changed);
+  const Digest hash = raw.data() == before.data() ? record.hash : xxh3_128(raw);
   EncodedBlock encoded;
   const auto below = lower_ == nullptr ? std::nullopt : lower_->find(record.hash, record.raw_size);
   if (stays(record)) {

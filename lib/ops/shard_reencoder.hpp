@@ -76,7 +76,7 @@ class ShardReencoder {
   const LowerRanks* lower_;
   Monitor& monitor_;
   const ContentChange* change_;
-  std::unique_ptr<ShardBytes> bytes_;
+  StoredBytes bytes_;
   format::Catalog catalog_;
   std::uint32_t own_row_ = 0;        ///< of the own checkpoint, where lower_ is there
   std::vector<std::uint32_t> rows_;  ///< of the old catalog's bases, in the new one's
