@@ -4,8 +4,10 @@
 
 #include "core/digest.hpp"
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <vector>
 
 namespace ckpt::format {
 
@@ -16,6 +18,14 @@ struct BaseCheckpoint {
   std::uint64_t step = 0;
   friend auto operator<=>(const BaseCheckpoint&, const BaseCheckpoint&) = default;
 };
+
+/// The row of a checkpoint in a list that has each once; it's appended if it isn't there.
+inline std::uint32_t row_of(std::vector<BaseCheckpoint>& list, const BaseCheckpoint& checkpoint) {
+  const auto known = std::find(list.begin(), list.end(), checkpoint);
+  const auto row = static_cast<std::uint32_t>(known - list.begin());
+  if (known == list.end()) list.push_back(checkpoint);
+  return row;
+}
 
 /// Instead of a checkpoint's number: the base is in the same container.
 inline constexpr std::uint32_t own_shard = 0xffffffff;

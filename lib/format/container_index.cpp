@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace ckpt::format {
 namespace {
@@ -225,6 +226,19 @@ ContainerIndex decode_index(ByteView data, std::uint64_t end) {
   if (shard.bytes("root").size() != sizeof(Digest)) shard.fail("root", "has another size");
   index.root = digest_at(shard.bytes("root"), 0);
   return index;
+}
+
+std::vector<BaseCheckpoint> used_bases(const ContainerIndex& index, const std::vector<BaseCheckpoint>& bases) {
+  std::set<std::uint32_t> rows;
+  for (const BlockRecord& block : index.blocks) {
+    if (block.base && block.base->checkpoint != own_shard) rows.insert(block.base->checkpoint);
+  }
+  std::vector<BaseCheckpoint> used;
+  for (const std::uint32_t row : rows) {
+    if (row >= bases.size()) refuse("a base that the catalog lacks");
+    used.push_back(bases[row]);
+  }
+  return used;
 }
 
 Digest shard_root(const Catalog& catalog, const std::vector<Digest>& block_hashes) {

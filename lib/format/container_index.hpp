@@ -53,6 +53,10 @@ struct ContainerIndex {
 /// Checks that frames tile the blocks and that everything lies in [header_size, end). Throws Damaged.
 [[nodiscard]] ContainerIndex decode_index(ByteView data, std::uint64_t end);
 
+/// Those of a catalog's `bases` that blocks really refer to. Throws Damaged if one isn't in the list.
+[[nodiscard]] std::vector<BaseCheckpoint> used_bases(const ContainerIndex& index,
+                                                     const std::vector<BaseCheckpoint>& bases);
+
 /// The Merkle root of one shard: XXH3-128 over its files, sorted by path: type, mode, path, target, size, and length
 /// and raw hash of every block. No time, no owner, no metadata, no encoding.
 [[nodiscard]] Digest shard_root(const Catalog& catalog, const std::vector<Digest>& block_hashes);

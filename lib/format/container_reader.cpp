@@ -6,7 +6,6 @@
 #include "format/damaged.hpp"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace ckpt::format {
@@ -98,16 +97,9 @@ ContainerSummary read_container_summary(const std::string& path) {
   summary.footer = read_footer(file, &summary.digest);
   const ContainerIndex index = read_index(file, summary.footer);
   summary.root = index.root;
-  std::set<std::uint32_t> used;
-  for (const BlockRecord& block : index.blocks) {
-    if (block.base && block.base->checkpoint != own_shard) used.insert(block.base->checkpoint);
-  }
   const Bytes raw = read_catalog(file, index.catalog);
   summary.catalog = in_section(path, section_of(index.catalog), [&] { return decode_catalog_summary(raw); });
-  for (const std::uint32_t base : used) {
-    if (base >= summary.catalog.bases.size()) catalog_altered(path, section_of(index.catalog), "lacks a base");
-    summary.bases.push_back(summary.catalog.bases[base]);
-  }
+  summary.bases = in_section(path, summary.footer.index, [&] { return used_bases(index, summary.catalog.bases); });
   return summary;
 }
 

@@ -26,16 +26,10 @@ BaseBlocks::BaseBlocks(const store::Checkpoint& base, std::uint32_t rank, const 
   }
 }
 
-std::uint32_t BaseBlocks::row_of(const format::BaseCheckpoint& checkpoint) {
-  const auto known = std::find(checkpoints_.begin(), checkpoints_.end(), checkpoint);
-  const auto row = static_cast<std::uint32_t>(known - checkpoints_.begin());
-  if (known == checkpoints_.end()) checkpoints_.push_back(checkpoint);
-  return row;
-}
-
 void BaseBlocks::add_shard(const store::Checkpoint& base, std::uint32_t rank) {
   Shard shard{.rank = rank, .reader = open_shard(base, rank, bases_), .rows = {}};
-  for (const format::BaseCheckpoint& used : shard.reader->catalog().bases) shard.rows.push_back(row_of(used));
+  for (const format::BaseCheckpoint& used : shard.reader->catalog().bases)
+    shard.rows.push_back(format::row_of(checkpoints_, used));
   const auto number = static_cast<std::uint32_t>(shards_.size());
   const std::vector<BlockPiece> pieces = describe_pieces(shard.reader->catalog());
   const auto& blocks = shard.reader->index().blocks;

@@ -47,7 +47,6 @@ class BaseBlocks {
   };
   void add_shard(const store::Checkpoint& base, std::uint32_t rank);
   [[nodiscard]] bool lacks_tensors(const format::Catalog& catalog, const std::vector<BlockPiece>& pieces) const;
-  [[nodiscard]] std::uint32_t row_of(const format::BaseCheckpoint& checkpoint);
 
   struct Shard {
     std::uint32_t rank = 0;

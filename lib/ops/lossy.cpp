@@ -104,10 +104,8 @@ LossyResult make_lossy(const store::Store& store, const store::Checkpoint& check
     roots.push_back(finished.root);
     containers.push_back({.rank = shard.rank, .temporary = temporary.path()});
     result.stored_after += finished.size;
-    for (const format::BaseCheckpoint& base : reencoder.bases_in(finished.index)) {
-      const bool listed = std::find(manifest.bases.begin(), manifest.bases.end(), base) != manifest.bases.end();
-      if (!listed) manifest.bases.push_back(base);
-    }
+    for (const format::BaseCheckpoint& base : reencoder.bases_in(finished.index))
+      (void)format::row_of(manifest.bases, base);
   }
   manifest.id = format::checkpoint_id(roots);
   if (!any || manifest.id == checkpoint.manifest.id) {

@@ -74,8 +74,7 @@ ReencodeResult reencode(const store::Store& store, const store::Checkpoint& chec
     containers.push_back({.rank = shard.rank, .temporary = temporary.path()});
     result.stored_after += finished.size;
     for (const format::BaseCheckpoint& base : reencoder.bases_in(finished.index)) {
-      const bool listed = std::find(manifest.bases.begin(), manifest.bases.end(), base) != manifest.bases.end();
-      if (!listed) manifest.bases.push_back(base);
+      (void)format::row_of(manifest.bases, base);
     }
   }
   if (plan.only_if_smaller && result.stored_after >= result.stored_before) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <set>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
@@ -55,20 +54,14 @@ ShardReencoder::ShardReencoder(std::shared_ptr<const format::ContainerReader> ol
   std::unique_ptr<BaseBlocks> base;
   if (plan.base) base = std::make_unique<BaseBlocks>(*plan.base, catalog_.shard.rank, catalog_, pieces);
   catalog_.bases = base ? base->checkpoints() : std::vector<format::BaseCheckpoint>();
-  for (const format::BaseCheckpoint& used : old_->catalog().bases) rows_.push_back(row_of(used));
-  if (lower_ != nullptr) own_row_ = row_of(own_);
+  for (const format::BaseCheckpoint& used : old_->catalog().bases)
+    rows_.push_back(format::row_of(catalog_.bases, used));
+  if (lower_ != nullptr) own_row_ = format::row_of(catalog_.bases, own_);
   EncodeSettings settings = plan.settings;
   if (plan.has_dependents || plan.only_where_needed) {
     for (const format::BlockRecord& block : old_->index().blocks) settings.depth_limits.push_back(block.depth);
   }
   encoder_.emplace(settings, bytes_, catalog_, std::move(pieces), std::move(base), monitor);
-}
-
-std::uint32_t ShardReencoder::row_of(const format::BaseCheckpoint& checkpoint) {
-  const auto known = std::find(catalog_.bases.begin(), catalog_.bases.end(), checkpoint);
-  const auto row = static_cast<std::uint32_t>(known - catalog_.bases.begin());
-  if (known == catalog_.bases.end()) catalog_.bases.push_back(checkpoint);
-  return row;
 }
 
 bool ShardReencoder::stays(const format::BlockRecord& block) const {
@@ -189,14 +182,8 @@ std::uint64_t ShardReencoder::estimate(unsigned jobs) {
 }
 
 std::vector<format::BaseCheckpoint> ShardReencoder::bases_in(const format::ContainerIndex& index) const {
-  std::set<std::uint32_t> rows;
-  for (const format::BlockRecord& block : index.blocks) {
-    if (block.base && block.base->checkpoint != format::own_shard) rows.insert(block.base->checkpoint);
-  }
-  std::vector<format::BaseCheckpoint> bases;
-  for (const std::uint32_t row : rows) {
-    if (catalog_.bases.at(row) != own_) bases.push_back(catalog_.bases[row]);
-  }
+  std::vector<format::BaseCheckpoint> bases = format::used_bases(index, catalog_.bases);
+  std::erase(bases, own_);
   return bases;
 }
 

@@ -65,7 +65,6 @@ class ShardReencoder {
     std::vector<EncodedBlock> blocks;
     std::vector<Digest> hashes;
   };
-  [[nodiscard]] std::uint32_t row_of(const format::BaseCheckpoint& checkpoint);
   [[nodiscard]] bool stays(const format::BlockRecord& block) const;
   void encode_block(std::uint64_t block, RunReader& reader, EncodedRun& run);
   [[nodiscard]] EncodedRun encode_run(const BlockRun& run);

@@ -124,10 +124,7 @@ format::Manifest describe(const Store& store, const SetContent& set, const std::
     manifest.meta.insert(shard.meta.begin(), shard.meta.end());
     if (shard.created) manifest.created = std::max(manifest.created.value_or(*shard.created), *shard.created);
     manifest.marks.insert(shard.marks.begin(), shard.marks.end());
-    for (const format::BaseCheckpoint& base : container.bases) {
-      const bool listed = std::find(manifest.bases.begin(), manifest.bases.end(), base) != manifest.bases.end();
-      if (!listed) manifest.bases.push_back(base);
-    }
+    for (const format::BaseCheckpoint& base : container.bases) (void)format::row_of(manifest.bases, base);
   }
   manifest.id = format::checkpoint_id(roots);
   require_bases(store, set.key, manifest);
