@@ -4,9 +4,11 @@
 #include "format/catalog.hpp"
 #include "format/constants.hpp"
 #include "format/container_index.hpp"
-#include "format/damaged.hpp"
+#include "format/json_fields.hpp"
 #include "format/rfc3339.hpp"
 #include "format/sealed_json.hpp"
+
+#include <ckpt/error.hpp>
 
 #include <array>
 #include <nlohmann/json.hpp>
@@ -16,86 +18,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Reads fields of one document; each failure names the document and the field.
-class Fields {
- public:
-  Fields(const OrderedJson& object, const std::string& name) : object_(&object), name_(&name) {
-    if (!object.is_object()) fail("a record is not an object");
-  }
-
-  [[noreturn]] void fail(const std::string& why) const {
-    throw Damaged(DamageKind::altered, 0, 0, "'" + *name_ + "': " + why);
-  }
-
-  [[nodiscard]] bool has(const char* key) const { return object_->contains(key); }
-
-  [[nodiscard]] const OrderedJson& at(const char* key) const {
-    const auto it = object_->find(key);
-    if (it == object_->end()) fail(std::string("field '") + key + "' is missing");
-    return *it;
-  }
-
-  [[nodiscard]] std::uint64_t number(const char* key, std::uint64_t most = UINT64_MAX) const {
-    const OrderedJson& value = at(key);
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) {
-      fail(std::string("field '") + key + "' is not a number in its range");
-    }
-    return value.get<std::uint64_t>();
-  }
-
-  [[nodiscard]] std::string text(const char* key) const {
-    const OrderedJson& value = at(key);
-    if (!value.is_string()) fail(std::string("field '") + key + "' is not a text");
-    return value.get<std::string>();
-  }
-
-  [[nodiscard]] Digest digest(const char* key) const {
-    const auto digest = digest_from_hex(text(key));
-    if (!digest) fail(std::string("field '") + key + "' is not a digest");
-    return *digest;
-  }
-
-  [[nodiscard]] std::map<std::string, std::string> texts(const char* key) const {
-    std::map<std::string, std::string> values;
-    if (!has(key)) return values;
-    if (!at(key).is_object()) fail(std::string("field '") + key + "' is not an object");
-    for (const auto& [name, value] : at(key).items()) {
-      if (!value.is_string()) fail(std::string("field '") + key + "." + name + "' is not a text");
-      values[name] = value.get<std::string>();
-    }
-    return values;
-  }
-
-  /// Returns why the document may only be read, or nothing.
-  std::string check_version(const char* format) const {
-    if (text("format") != format) fail(std::string("is not a ") + format);
-    const OrderedJson& version = at("version");
-    if (!version.is_array() || version.size() != 2 || !version[0].is_number_unsigned())
-      fail("field 'version' is not a pair");
-    require_known(version[0].get<std::uint64_t>(),
-                  {.compat = number("compat"), .ro_compat = number("ro_compat"), .incompat = number("incompat")}, false,
-                  *name_);
-    if (!version[1].is_number_unsigned()) fail("field 'version' is not a pair");
-    if (version[1].get<std::uint64_t>() > minor_version) return "a newer version of ckpt wrote it";
-    if ((number("ro_compat") & ~known_ro_compat) != 0) return "it uses a feature that this version can only read";
-    return {};
-  }
-
- private:
-  const OrderedJson* object_;
-  const std::string* name_;
-};
-
-OrderedJson head(const char* format, std::uint64_t incompat = 0) {
-  return {{"format", format},
-          {"version", {major_version, minor_version}},
-          {"compat", 0U},
-          {"ro_compat", 0U},
-          {"incompat", incompat}};
-}
-
 ManifestShard decode_shard(const OrderedJson& object, const std::string& name) {
-  const Fields fields(object, name);
+  const JsonFields fields(object, name);
   ManifestShard shard{.rank = static_cast<std::uint32_t>(fields.number("rank", max_world_size)),
                       .file = fields.text("file"),
                       .size = fields.number("size"),
@@ -127,7 +51,7 @@ std::string Manifest::why_never_latest() const {
 bool Manifest::is_marked() const { return !why_never_latest().empty(); }
 
 std::string encode_manifest(const Manifest& manifest) {
-  OrderedJson object = head("ckpt-manifest", manifest.bases.empty() ? 0 : incompat_bases);
+  OrderedJson object = json_head("ckpt-manifest", manifest.bases.empty() ? 0 : incompat_bases);
   object["id"] = to_hex(manifest.id);
   object["step"] = manifest.step;
   object["attempt"] = manifest.attempt;
@@ -161,7 +85,7 @@ std::string encode_manifest(const Manifest& manifest) {
 
 Manifest decode_manifest(std::string_view text, const std::string& name) {
   const OrderedJson object = unseal(text, name);
-  const Fields fields(object, name);
+  const JsonFields fields(object, name);
   Manifest manifest;
   manifest.read_only = fields.check_version("ckpt-manifest");
   manifest.id = fields.digest("id");
@@ -183,7 +107,7 @@ Manifest decode_manifest(std::string_view text, const std::string& name) {
   if (checkpoint_id(roots) != manifest.id) fields.fail("the id doesn't follow from the shards' roots");
   if (!fields.at("depends_on").is_array()) fields.fail("field 'depends_on' is not a list");
   for (const OrderedJson& base : fields.at("depends_on")) {
-    const Fields base_fields(base, name);
+    const JsonFields base_fields(base, name);
     manifest.bases.push_back({.id = base_fields.digest("id"), .step = base_fields.number("step")});
   }
   manifest.meta = fields.texts("meta");
@@ -197,7 +121,7 @@ Manifest decode_manifest(std::string_view text, const std::string& name) {
 }
 
 std::string encode_store_description() {
-  OrderedJson object = head("ckpt-store");
+  OrderedJson object = json_head("ckpt-store");
   object["block_size"] = block_size;
   object["granule"] = granule;
   return seal(object);
@@ -205,7 +129,7 @@ std::string encode_store_description() {
 
 void check_store_description(std::string_view text, const std::string& name, bool for_writing) {
   const OrderedJson object = unseal(text, name);
-  const Fields fields(object, name);
+  const JsonFields fields(object, name);
   const std::string read_only = fields.check_version("ckpt-store");
   if (for_writing && !read_only.empty())
     throw Error(Errc::unsupported, "'" + name + "' can only be read: " + read_only);

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was asked of a save that someone else makes durable: it travels with the state, as a sealed JSON document.
+#pragma once
+
+#include <ckpt/save.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ckpt::transport {
+
+struct Ticket {
+  /// As the producer gave them. `store`, `sources`, `directory` and the two of standard input mean nothing: the store
+  /// is the server's, the source is what was handed over.
+  SaveOptions save;
+  std::int64_t created = 0;  ///< when it was handed over, in seconds since the epoch by the producer's clock
+  std::string host;          ///< the producer's
+  std::uint64_t files = 0;
+  std::uint64_t raw_bytes = 0;
+};
+
+[[nodiscard]] Ticket make_ticket(const SaveOptions& save, std::uint64_t files, std::uint64_t raw_bytes);
+
+[[nodiscard]] std::string encode_ticket(const Ticket& ticket);
+/// Throws Damaged; unsupported if a newer version wrote it. `name` is for messages.
+[[nodiscard]] Ticket decode_ticket(std::string_view text, const std::string& name);
+
+/// No ticket is larger than this, in bytes.
+inline constexpr std::uint64_t max_ticket_size = 1U << 20U;
+
+}  // namespace ckpt::transport
