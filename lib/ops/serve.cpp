@@ -14,6 +14,7 @@
 
 #include <ckpt/error.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -30,7 +31,7 @@ using transport::SpoolInlet;
 constexpr auto poll = std::chrono::milliseconds(50);
 constexpr auto look_pause = std::chrono::milliseconds(500);
 /// Who lists a spool, or starts a worker, holds its lock for an instant.
-constexpr int lock_tries = 20;
+constexpr int lock_tries = 5;
 constexpr auto lock_pause = std::chrono::milliseconds(10);
 
 /// The caller's observer, which needn't be thread-safe, for the loop and the chores.
@@ -81,10 +82,14 @@ class Server {
       chores_.set_idle(!served);
       observer_.turn(door_states());
       if (served) continue;
-      if (options_.until_idle && nothing_left()) return;
+      if (options_.until_idle && all_drained()) {
+        tell_state();
+        if (nothing_left()) return;
+      }
       help_sets();
       std::this_thread::sleep_for(poll);
     }
+    tell_state();
   }
 
  private:
@@ -176,11 +181,17 @@ class Server {
     return states_;
   }
 
+  void tell_state() {
+    next_state_ = Clock::now();
+    observer_.turn(door_states());
+  }
+
+  [[nodiscard]] bool all_drained() const {
+    return std::all_of(spools_.begin(), spools_.end(), [](const auto& spool) { return spool.second->is_drained(); });
+  }
+
   /// What is staged after the locks are let go of finds them free and starts another; what was staged before is seen.
   bool nothing_left() {
-    for (const auto& [path, spool] : spools_) {
-      if (!spool->is_drained()) return false;
-    }
     spools_.clear();
     next_look_ = Clock::now();
     for (const Spool& spool : known_spools()) {

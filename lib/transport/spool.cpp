@@ -109,6 +109,16 @@ void point_to(const std::string& spool, const std::string& store) {
   if (errno != EEXIST) os::throw_errno(errno, "cannot make '" + pointer + "'");
 }
 
+/// What was handed over may hold directories that not even their owner may write to.
+void open_directories(const std::string& root) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // the removal says what is left
+  fs::permissions(root, fs::perms::owner_all, fs::perm_options::add, ignored);
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, ignored)) {
+    if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) open_directories(entry.path().string());
+  }
+}
+
 }  // namespace
 
 std::string to_string(const EntryName& name) {
@@ -228,6 +238,10 @@ void Spool::remove(const Entry& entry) const {
   }
   std::error_code failure;
   std::filesystem::remove_all(away, failure);
+  if (failure == std::errc::permission_denied) {
+    open_directories(away);
+    std::filesystem::remove_all(away, failure);
+  }
   if (failure) throw Error(Errc::io, "cannot remove '" + away + "': " + failure.message(), failure.value());
 }
 
