@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -101,11 +102,13 @@ class Server {
   }
 
   [[nodiscard]] std::vector<Spool> known_spools() const {
-    if (!options_.only_these_spools) return transport::reachable_spools(options_.store, options_.spools);
+    // One that isn't there yet, or not any more, may come.
+    std::vector<std::string> there;
+    std::copy_if(options_.spools.begin(), options_.spools.end(), std::back_inserter(there),
+                 [](const std::string& path) { return Spool::find(path).has_value(); });
+    if (!options_.only_these_spools) return transport::reachable_spools(options_.store, there);
     std::vector<Spool> spools;
-    for (const std::string& path : options_.spools) {
-      if (auto spool = Spool::find(path)) spools.push_back(std::move(*spool));
-    }
+    for (const std::string& path : there) spools.push_back(*Spool::find(path));
     return spools;
   }
 

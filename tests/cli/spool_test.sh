@@ -258,7 +258,7 @@ test_a_full_spool_fails_if_it_is_told_to() {
   hold st
   detach --max-staged=1 state.pt st@1
   expect 75 -e ckpt-save --detach --max-staged=1 --when-full=fail state.pt st@2 9>&-
-  like "$ERR" 'is full: 1 saves are staged, and 1 may be'
+  like "$ERR" 'is full: 1 save is staged, and 1 may be'
   is "$(staged st)" 1 'staged saves'
 }
 test_a_full_spool_is_waited_for_until_the_time_is_over() {
@@ -291,13 +291,13 @@ test_a_save_that_is_skipped_prints_no_address_and_is_told_of_by_wait() {
   hold st
   detach --max-staged=1 --when-full=skip state.pt st@1
   expect 0 -e ckpt-save --detach --max-staged=1 --when-full=skip --consume state.pt st@2 9>&-
-  like "$ERR" 'warning: skipped: 1 saves are staged'
+  like "$ERR" 'warning: skipped: 1 save is staged'
   [ -e state.pt ] || fail 'a skipped input is gone'
   is "$(pending st 2 | tr '\n' ' ')" 'staged skipped ' states
   let_go
   durable st@1
   expect 2 -e ckpt-wait st@2
-  like "$ERR" "'st@2' skipped: 1 saves are staged"
+  like "$ERR" "'st@2' skipped: 1 save is staged"
   expect 2 -e ckpt-wait st
   # What is newer makes up for it.
   detach state.pt st@3
@@ -455,6 +455,33 @@ test_a_worker_has_a_session_of_its_own_and_none_of_the_descriptors() {
   unlike "$(ls -l "/proc/$worker/fd" 2>/dev/null)" 'held$'
   is "$(readlink "/proc/$worker/cwd")" / 'working directory'
   durable st
+}
+
+test_an_entry_without_a_ticket_is_kept_aside() {
+  step_file 1 state.pt
+  hold st
+  detach state.pt st@1
+  rm "$(spool st)"/staged/*/ticket.json
+  is "$(pending st 2)" staged state
+  workers_gave_up
+  let_go
+  expect 0 -e ckpt-serve --until-idle st
+  expect 2 -e ckpt-wait --timeout=60 st
+  like "$ERR" 'its ticket is gone'
+  same_file state.pt "$(spool st)"/failed/*/tree/state.pt
+}
+test_many_saves_in_a_row_are_all_stored() {
+  local step pids=()
+  step_file 1 state.pt
+  for step in $(seq 60); do
+    ckpt-save --detach --encode=raw state.pt "st@$step" >>out &
+    pids+=($!)
+    [ $((step % 4)) != 0 ] || wait "${pids[@]}"
+  done
+  wait "${pids[@]}"
+  is "$(wc -l <out)" 60 'addresses'
+  durable st
+  is "$(steps st | wc -w)" 60 'committed steps'
 }
 
 test_a_save_into_a_store_that_cannot_be_made_is_trouble() {
