@@ -7,9 +7,8 @@
 
 #include <algorithm>
 
-#include "cli/environment.hpp"
 #include "cli/name_list.hpp"
-#include "cli/words.hpp"
+#include "peer_options.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -50,7 +49,7 @@ void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
               std::uint64_t{1});
   line.option("--have", "FILE", "with DST '-': the other side's ckpt-ls --format=tsv", spelling.have);
   line.section("How");
-  line.option("-e,--rsh", "COMMAND", "the remote shell (default: CKPT_RSH, else ssh)", spelling.rsh);
+  declare_rsh(line, spelling.rsh);
   line.flag("-n,--dry-run", "say what would be done", sync.dry_run);
   line.flag("-i,--itemize-changes", "print a line for each checkpoint", request.itemize);
   line.flag("--stats", "print counts and bytes in the end", request.stats);
@@ -117,9 +116,7 @@ std::optional<SyncRequest> parse_sync_request(Program& program) {
   auto operands = program.parse();
   if (!operands) return std::nullopt;
   take_operands(program, request, spelling, std::move(*operands));
-  const auto rsh = spelling.rsh ? spelling.rsh : environment_text("CKPT_RSH");
-  if (rsh) request.sync.peer.rsh = split_words(*rsh);
-  if (request.sync.peer.rsh.empty()) throw usage_error(program, "the remote shell has an empty name");
+  request.sync.peer.rsh = remote_shell(spelling.rsh);
   if (spelling.have) request.have = read_known(*spelling.have);
   request.sync.peer.jobs = program.jobs();
   return request;
