@@ -3,6 +3,8 @@
 // CKPT_KERNELS as the name of its set and includes this once: names are of that file alone, so that the linker can't
 // take one set's code for another's.
 #include "codec/kernels.hpp"
+#include "codec/kernels_basics.hpp"
+#include "codec/kernels_moves.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -10,25 +12,6 @@
 
 namespace ckpt::codec {
 namespace {
-
-template <class T>
-struct Unaligned {
-  T value;
-} __attribute__((packed, may_alias));
-
-template <class T>
-const Unaligned<T>* in_as(const std::byte* p) {
-  return reinterpret_cast<const Unaligned<T>*>(p);
-}
-template <class T>
-Unaligned<T>* out_as(std::byte* p) {
-  return reinterpret_cast<Unaligned<T>*>(p);
-}
-
-template <class T>
-constexpr unsigned bits = sizeof(T) * 8;
-template <class T>
-constexpr T sign_bit = static_cast<T>(T{1} << (bits<T> - 1));
 
 template <class T>
 T order_map(T u) {
@@ -203,7 +186,12 @@ constexpr Kernels<T> kernels_of() {
           .keys = keys<T>,
           .extract = extract<T>,
           .place = place<T>,
-          .place_beside = place_beside<T>};
+          .place_beside = place_beside<T>,
+          .count_members = count_members<T>,
+          .scatter = scatter<T>,
+          .gather = gather<T>,
+          .pack_nonzero = pack_nonzero<T>,
+          .spread_nonzero = spread_nonzero<T>};
 }
 
 }  // namespace
@@ -213,6 +201,7 @@ const KernelSet CKPT_KERNELS = {.u8 = kernels_of<std::uint8_t>(),
                                 .u16 = kernels_of<std::uint16_t>(),
                                 .u32 = kernels_of<std::uint32_t>(),
                                 .u64 = kernels_of<std::uint64_t>(),
-                                .round = {.to_bfloat16 = to_bfloat16, .to_float16 = to_float16}};
+                                .round = {.to_bfloat16 = to_bfloat16, .to_float16 = to_float16},
+                                .count_bits = count_bits};
 
 }  // namespace ckpt::codec

@@ -25,6 +25,7 @@
 #pragma once
 
 #include "codec/element.hpp"
+#include "codec/key_groups.hpp"
 #include "codec/stream.hpp"
 #include "core/bytes.hpp"
 #include "os/aligned_buffer.hpp"
@@ -41,7 +42,6 @@ enum class Rounding : std::uint8_t { none = 0, to_bfloat16 = 1, to_float16 = 2 }
 enum class GroupForm : std::uint8_t { planes = 0, sparse = 1 };
 enum class Sign : std::uint8_t { kept = 0, folded = 1 };
 
-inline constexpr std::size_t max_groups = 32;
 struct TypedHead;
 
 struct GroupPlan {
@@ -97,7 +97,6 @@ class TypedDecoder {
   class GroupReader;
 
   StreamDecoder streams_;
-  os::AlignedBuffer keys_;
   os::AlignedBuffer residuals_;
   os::AlignedBuffer planes_;
   os::AlignedBuffer rounded_;

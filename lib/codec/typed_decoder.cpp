@@ -2,7 +2,6 @@
 // Payloads are untrusted: every stream must have the size that the head leads to, and the last check is the block's
 // hash, which the caller takes.
 #include "codec/kernels.hpp"
-#include "codec/partition.hpp"
 #include "codec/typed_block.hpp"
 #include "codec/typed_format.hpp"
 
@@ -14,12 +13,6 @@ namespace ckpt::codec {
 namespace {
 
 const std::uint8_t* as_u8(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
-
-std::size_t count_bits(ByteView bits) {
-  std::size_t count = 0;
-  for (const std::byte b : bits) count += static_cast<std::size_t>(std::popcount(std::to_integer<unsigned>(b)));
-  return count;
-}
 
 }  // namespace
 
@@ -40,23 +33,21 @@ class TypedDecoder::GroupReader {
     };
     if (plan.form == GroupForm::sparse) {
       if (!take((count + 7) / 8, bitmap_)) return false;
-      elements = count_bits(bitmap_);
-      if (elements > count) return false;
+      elements = kernels().count_bits(bitmap_.data(), bitmap_.size());
+      if (count % 8 != 0 && std::to_integer<unsigned>(bitmap_.back()) >> count % 8 != 0) return false;
     }
     for (ByteView& plane : planes_) {
       if (!take(elements, plane)) return false;
     }
-    values_left_ = elements;
     return true;
   }
 
-  /// The next `n` residuals; all calls but the last take a multiple of eight, at most a chunk. False if a sparse
-  /// group's bits claim more than there are.
-  [[nodiscard]] bool next(std::size_t n, std::byte* out) {
+  /// The next `n` residuals; all calls but the last take a multiple of eight, at most a chunk.
+  void next(std::size_t n, std::byte* out) {
     if (plan_.form == GroupForm::planes) {
       join(n, out);
-    } else if (!spread(n, out)) {
-      return false;
+    } else {
+      spread(n, out);
     }
     const Kernels<T>& k = kernels().of<T>();
     if (plan_.sign == Sign::folded) {
@@ -64,7 +55,6 @@ class TypedDecoder::GroupReader {
     } else if (plan_.center != 0) {
       k.recenter(out, static_cast<T>(-plan_.center), n, out);
     }
-    return true;
   }
 
  private:
@@ -73,26 +63,14 @@ class TypedDecoder::GroupReader {
     k.place(as_u8(planes_[0].data()) + at_, 0, n, out);
     for (unsigned p = 1; p < sizeof(T); ++p) k.place_beside(as_u8(planes_[p].data()) + at_, p * 8, n, out);
     at_ += n;
-    values_left_ -= n;
   }
 
-  bool spread(std::size_t n, std::byte* out) {
+  void spread(std::size_t n, std::byte* out) {
     const ByteView bits = bitmap_.subspan(bits_at_ / 8, (n + 7) / 8);
     bits_at_ += n;
-    const std::size_t count = count_bits(bits);
-    if (count > n || count > values_left_) return false;
-    alignas(64) std::array<std::byte, chunk_elements * sizeof(T)> values;
-    if (count > 0) join(count, values.data());
-    std::memset(out, 0, n * sizeof(T));
-    std::size_t taken = 0;
-    for (std::size_t b = 0; b < bits.size(); ++b) {
-      for (auto left = std::to_integer<unsigned>(bits[b]); left != 0; left &= left - 1) {
-        const std::size_t i = b * 8 + static_cast<unsigned>(std::countr_zero(left));
-        if (i >= n) return false;
-        std::memcpy(out + i * sizeof(T), values.data() + taken++ * sizeof(T), sizeof(T));
-      }
-    }
-    return true;
+    alignas(64) std::array<std::byte, chunk_elements * sizeof(T) + move_slack> values;
+    join(kernels().count_bits(bits.data(), bits.size()), values.data());
+    kernels().of<T>().spread_nonzero(bits.data(), values.data(), n, out);
   }
 
   GroupPlan plan_;
@@ -100,7 +78,6 @@ class TypedDecoder::GroupReader {
   ByteView bitmap_;
   std::size_t bits_at_ = 0;
   std::size_t at_ = 0;
-  std::size_t values_left_ = 0;
 };
 
 template <class T>
@@ -112,7 +89,6 @@ bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteVi
   planes_.reserve(sizeof(T) * n + n / 8 + 1);
   std::byte* scratch = planes_.data();
   alignas(64) std::array<std::byte, chunk_elements * sizeof(T)> residuals;
-  bool sound = true;
 
   const auto put = [&](const std::byte* residual, std::size_t first, std::size_t count) {
     const std::size_t at = first * sizeof(T);
@@ -133,39 +109,38 @@ bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteVi
     GroupReader<T> group;
     if (!group.open(plan.groups[0], n, streams_, in, scratch)) return false;
     for_each_chunk(n, [&](std::size_t first, std::size_t count) {
-      sound = sound && group.next(count, residuals.data());
-      if (sound) put(residuals.data(), first, count);
+      group.next(count, residuals.data());
+      put(residuals.data(), first, count);
     });
-    return sound;
+    return true;
   }
 
-  keys_.reserve(n);
-  auto* const keys = reinterpret_cast<std::uint8_t*>(keys_.data());
-  Partition partition(plan.groups, {keys, n}, [&](std::size_t first, std::size_t count, std::uint8_t* to_keys) {
-    k.keys(base.data() + first * sizeof(T), count, to_keys);
-  });
-  if (partition.counts() != head.counts) return false;
-  residuals_.reserve(n * sizeof(T));
+  // A forged count lets gather() run into the next group's residuals, by a chunk at most.
+  residuals_.reserve((n + chunk_elements) * sizeof(T) + plan.groups.size() * move_slack);
+  std::array<const std::byte*, max_groups> begins{};
+  std::array<const std::byte*, max_groups> ends{};
   std::byte* to = residuals_.data();
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     GroupReader<T> group;
     scratch = planes_.data();
     if (!group.open(plan.groups[g], head.counts[g], streams_, in, scratch)) return false;
+    begins[g] = to;
     for_each_chunk(head.counts[g], [&](std::size_t, std::size_t count) {
-      sound = sound && group.next(count, to);
+      group.next(count, to);
       to += count * sizeof(T);
     });
-    if (!sound) return false;
+    ends[g] = to;
+    to += move_slack;
   }
-  alignas(64) std::array<std::array<std::byte, Partition::step * sizeof(T)>, Partition::lanes> gathered;
-  for (std::size_t at = 0; at < partition.lane_size(); at += Partition::step) {
-    partition.gather<T>(at, residuals_.data(), gathered);
-    for (std::size_t l = 0; l < Partition::lanes; ++l) {
-      const auto [first, count] = partition.range(l, at);
-      put(gathered[l].data(), first, count);
-    }
-  }
-  return true;
+  const KeyGroups groups = key_groups(plan.groups);
+  bool sound = true;
+  for_each_chunk(n, [&](std::size_t first, std::size_t count) {
+    if (!sound) return;
+    k.gather(begins.data(), base.data() + first * sizeof(T), count, groups, residuals.data());
+    for (std::size_t g = 0; g < groups.count(); ++g) sound = sound && begins[g] <= ends[g];
+    put(residuals.data(), first, count);
+  });
+  return sound;
 }
 
 bool TypedDecoder::decode_any(ByteView payload, ByteView base, bool derived, std::span<std::byte> raw) {

@@ -198,9 +198,9 @@ PricedPlan plan_delta_as(TypedPlan plan, ByteView values, ByteView base, Effort 
   if (ends.size() == 1) return single;
   plan.groups.clear();
   for (const std::uint8_t end : ends) plan.groups.push_back({.last_key = end});
-  const auto group_of = group_by_key(plan.groups);
+  const KeyGroups groups = key_groups(plan.groups);
   std::vector<std::vector<T>> members(ends.size());
-  for (std::size_t i = 0; i < n; ++i) members[group_of[keys[i]]].push_back(differences[i]);
+  for (std::size_t i = 0; i < n; ++i) members[groups.group_of(keys[i])].push_back(differences[i]);
   double bits = 0;
   for (std::size_t g = 0; g < ends.size(); ++g) {
     const PricedGroup group = plan_differences(members[g]);
