@@ -44,7 +44,8 @@ struct Kernels {
   void (*place_beside)(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out);
   /// Adds to each group's count how many of the base's elements have a key of it.
   void (*count_members)(const std::byte* base, std::size_t n, const KeyGroups& groups, std::uint32_t* counts);
-  /// Puts each element behind those that its group has: the groups' ends move on. Writes move_slack bytes after them.
+  /// Puts each element behind those that its group has: the groups' ends move on. Best for what a cache holds. Writes
+  /// move_slack bytes after them.
   void (*scatter)(const std::byte* in, const std::byte* base, std::size_t n, const KeyGroups& groups, std::byte** ends);
   /// The inverse: takes each element from the front of its group. Reads move_slack bytes after the groups' begins.
   void (*gather)(const std::byte** begins, const std::byte* base, std::size_t n, const KeyGroups& groups,

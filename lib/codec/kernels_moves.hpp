@@ -119,10 +119,14 @@ void for_members(const std::byte* base, std::size_t n, const KeyGroups& groups, 
 
 template <class T>
 void count_members(const std::byte* base, std::size_t n, const KeyGroups& groups, std::uint32_t* counts) {
-  for (std::size_t g = 0; g < groups.count(); ++g) {
-    std::size_t count = 0;
-    for_members<T>(base, n, groups, g, [&](std::size_t, auto mask) { count += Lanes<T>::ones(mask); });
-    counts[g] += static_cast<std::uint32_t>(count);
+  constexpr std::size_t cached = 8192 / sizeof(T);
+  for (std::size_t i = 0; i < n; i += cached) {
+    for (std::size_t g = 0; g < groups.count(); ++g) {
+      std::size_t count = 0;
+      for_members<T>(base + i * sizeof(T), std::min(cached, n - i), groups, g,
+                     [&](std::size_t, auto mask) { count += Lanes<T>::ones(mask); });
+      counts[g] += static_cast<std::uint32_t>(count);
+    }
   }
 }
 
@@ -204,51 +208,22 @@ void count_members(const std::byte* base, std::size_t n, const KeyGroups& groups
   }
 }
 
-/// Calls work(place, i) for each element: place is where in its group it comes, and moves on. Four quarters are worked
-/// on in step: a place is moved and used again at once where neighbours are of one group.
-template <class T, class Place, class Work>
-void for_each_in_quarters(const std::byte* base, std::size_t n, const KeyGroups& groups, Place* places, Work&& work) {
-  constexpr std::size_t quarters = 4;
-  constexpr std::size_t piece = 8192;
-  std::uint8_t group[piece];
-  const auto* from = in_as<T>(base);
-  for (std::size_t begin = 0; begin < n; begin += piece) {
-    const std::size_t count = std::min(piece, n - begin);
-    const std::size_t quarter = count / quarters;
-    std::uint32_t counts[quarters][max_groups] = {};
-    for (std::size_t i = 0; i < count; ++i) group[i] = groups.group_of(key_of(from[begin + i].value));
-    for (std::size_t i = 0; i < quarter; ++i) {
-      for (std::size_t q = 0; q + 1 < quarters; ++q) ++counts[q][group[q * quarter + i]];
-    }
-    Place next[quarters][max_groups];
-    for (std::size_t g = 0; g < groups.count(); ++g) {
-      next[0][g] = places[g];
-      for (std::size_t q = 1; q < quarters; ++q) next[q][g] = next[q - 1][g] + counts[q - 1][g] * sizeof(T);
-    }
-    const auto one = [&](std::size_t q, std::size_t i) {
-      Place& place = next[q][group[i]];
-      work(place, begin + i);
-      place += sizeof(T);
-    };
-    for (std::size_t i = 0; i < quarter; ++i) {
-      for (std::size_t q = 0; q < quarters; ++q) one(q, q * quarter + i);
-    }
-    for (std::size_t i = quarters * quarter; i < count; ++i) one(quarters - 1, i);
-    std::copy_n(next[quarters - 1], groups.count(), places);
+template <class T>
+void scatter(const std::byte* in, const std::byte* base, std::size_t n, const KeyGroups& groups, std::byte** ends) {
+  for (std::size_t i = 0; i < n; ++i) {
+    std::byte*& end = ends[groups.group_of(key_of(in_as<T>(base)[i].value))];
+    std::memcpy(end, in + i * sizeof(T), sizeof(T));
+    end += sizeof(T);
   }
 }
 
 template <class T>
-void scatter(const std::byte* in, const std::byte* base, std::size_t n, const KeyGroups& groups, std::byte** ends) {
-  for_each_in_quarters<T>(base, n, groups, ends,
-                          [in](std::byte* to, std::size_t i) { std::memcpy(to, in + i * sizeof(T), sizeof(T)); });
-}
-
-template <class T>
 void gather(const std::byte** begins, const std::byte* base, std::size_t n, const KeyGroups& groups, std::byte* out) {
-  for_each_in_quarters<T>(base, n, groups, begins, [out](const std::byte* from, std::size_t i) {
-    std::memcpy(out + i * sizeof(T), from, sizeof(T));
-  });
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::byte*& begin = begins[groups.group_of(key_of(in_as<T>(base)[i].value))];
+    std::memcpy(out + i * sizeof(T), begin, sizeof(T));
+    begin += sizeof(T);
+  }
 }
 
 template <class T>

@@ -20,9 +20,7 @@ std::vector<std::uint32_t> group_differences(const TypedPlan& plan, const std::b
   const Kernels<T>& k = kernels().of<T>();
   const KeyGroups groups = key_groups(plan.groups);
   std::vector<std::uint32_t> counts(groups.count());
-  for_each_chunk(n, [&](std::size_t first, std::size_t count) {
-    k.count_members(base + first * sizeof(T), count, groups, counts.data());
-  });
+  k.count_members(base, n, groups, counts.data());
   std::array<std::byte*, max_groups> ends{};
   for (std::size_t g = 0; g < counts.size(); ++g) {
     ends[g] = out;
