@@ -37,11 +37,10 @@ struct Kernels {
   void (*recenter)(const std::byte* in, T center, std::size_t n, std::byte* out);
   /// One byte an element: its eight bits below the sign, which is the exponent of a float32 or bfloat16.
   void (*keys)(const std::byte* in, std::size_t n, std::uint8_t* out);
-  /// One byte an element: its bits from `shift` on.
-  void (*extract)(const std::byte* in, unsigned shift, std::size_t n, std::uint8_t* out);
-  /// Puts a byte an element at `shift`: instead of what's there, or beside it.
-  void (*place)(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out);
-  void (*place_beside)(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out);
+  /// A plane for each byte of an element, the lowest first: n bytes at each pointer.
+  void (*split)(const std::byte* in, std::size_t n, std::byte* const* planes);
+  /// The inverse.
+  void (*join)(const std::byte* const* planes, std::size_t n, std::byte* out);
   /// Adds to each group's count how many of the base's elements have a key of it.
   void (*count_members)(const std::byte* base, std::size_t n, const KeyGroups& groups, std::uint32_t* counts);
   /// Puts each element behind those that its group has: the groups' ends move on. Best for what a cache holds. Writes

@@ -10,12 +10,6 @@
 #include <cstring>
 
 namespace ckpt::codec {
-namespace {
-
-const std::uint8_t* as_u8(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
-
-}  // namespace
-
 /// Gives the residuals of one group in order, a few at a time.
 template <class T>
 class TypedDecoder::GroupReader {
@@ -36,8 +30,10 @@ class TypedDecoder::GroupReader {
       elements = kernels().count_bits(bitmap_.data(), bitmap_.size());
       if (count % 8 != 0 && std::to_integer<unsigned>(bitmap_.back()) >> count % 8 != 0) return false;
     }
-    for (ByteView& plane : planes_) {
-      if (!take(elements, plane)) return false;
+    for (const std::byte*& plane : planes_) {
+      ByteView bytes;
+      if (!take(elements, bytes)) return false;
+      plane = bytes.data();
     }
     return true;
   }
@@ -59,10 +55,8 @@ class TypedDecoder::GroupReader {
 
  private:
   void join(std::size_t n, std::byte* out) {
-    const Kernels<T>& k = kernels().of<T>();
-    k.place(as_u8(planes_[0].data()) + at_, 0, n, out);
-    for (unsigned p = 1; p < sizeof(T); ++p) k.place_beside(as_u8(planes_[p].data()) + at_, p * 8, n, out);
-    at_ += n;
+    kernels().of<T>().join(planes_.data(), n, out);
+    for (const std::byte*& plane : planes_) plane += n;
   }
 
   void spread(std::size_t n, std::byte* out) {
@@ -74,10 +68,9 @@ class TypedDecoder::GroupReader {
   }
 
   GroupPlan plan_;
-  std::array<ByteView, sizeof(T)> planes_;
+  std::array<const std::byte*, sizeof(T)> planes_;  ///< what is left of them
   ByteView bitmap_;
   std::size_t bits_at_ = 0;
-  std::size_t at_ = 0;
 };
 
 template <class T>

@@ -10,8 +10,6 @@
 namespace ckpt::codec {
 namespace {
 
-std::uint8_t* as_u8(std::byte* p) { return reinterpret_cast<std::uint8_t*>(p); }
-
 /// Differences in the order of their groups, each of which has move_slack bytes behind it in `out`; returns the groups'
 /// sizes.
 template <class T>
@@ -45,7 +43,9 @@ void TypedEncoder::encode_group(GroupForm form, std::size_t count, std::byte* ke
   std::size_t elements = count;
   const auto plane = [&](std::size_t p) { return planes_.data() + p * elements; };
   const auto cut = [&](const std::byte* from, std::size_t first, std::size_t n) {
-    for (unsigned p = 0; p < sizeof(T); ++p) k.extract(from, p * 8, n, as_u8(plane(p)) + first);
+    std::array<std::byte*, sizeof(T)> to;
+    for (std::size_t p = 0; p < sizeof(T); ++p) to[p] = plane(p) + first;
+    k.split(from, n, to.data());
   };
   if (form == GroupForm::planes) {
     for_each_chunk(count, [&](std::size_t first, std::size_t n) {
@@ -61,7 +61,7 @@ void TypedEncoder::encode_group(GroupForm form, std::size_t count, std::byte* ke
     streams_.encode({planes_.data(), (count + 7) / 8}, effort, out);
     for_each_chunk(elements, [&](std::size_t first, std::size_t n) { cut(kept + first * sizeof(T), first, n); });
   }
-  for (unsigned p = 0; p < sizeof(T); ++p) streams_.encode({plane(p), elements}, effort, out);
+  for (std::size_t p = 0; p < sizeof(T); ++p) streams_.encode({plane(p), elements}, effort, out);
 }
 
 template <class T>

@@ -64,13 +64,17 @@ void compare_all(const KernelSet& plain_set, const KernelSet& set) {
     std::vector<std::uint8_t> keys(n), fast_keys(n);
     plain.keys(a.data(), n, keys.data()), fast.keys(a.data(), n, fast_keys.data());
     CHECK(keys == fast_keys);
-    for (unsigned shift = 0; shift < sizeof(T) * 8; shift += 3) {
-      plain.extract(a.data(), shift, n, keys.data()), fast.extract(a.data(), shift, n, fast_keys.data());
-      CHECK(keys == fast_keys);
-      plain.place(keys.data(), shift, n, want.data()), fast.place(keys.data(), shift, n, got.data()), same("place");
-      plain.place_beside(keys.data(), shift / 2, n, want.data());
-      fast.place_beside(keys.data(), shift / 2, n, got.data()), same("place_beside");
-    }
+    Bytes want_planes(n * sizeof(T)), got_planes(n * sizeof(T));
+    const auto planes_of = [n](Bytes& bytes) {
+      std::array<std::byte*, sizeof(T)> planes;
+      for (std::size_t p = 0; p < planes.size(); ++p) planes[p] = bytes.data() + p * n;
+      return planes;
+    };
+    plain.split(a.data(), n, planes_of(want_planes).data()), fast.split(a.data(), n, planes_of(got_planes).data());
+    CHECK(want_planes == got_planes);
+    plain.join(planes_of(want_planes).data(), n, want.data()), fast.join(planes_of(want_planes).data(), n, got.data());
+    same("join");
+    CHECK(std::equal(got.begin(), got.end(), a.data()));
   }
 }
 
@@ -162,6 +166,15 @@ void check_inverses() {
     k.difference(a.data(), b.data(), kind, n, there.data()), k.add(there.data(), b.data(), kind, n, back.data());
     CHECK(back == a);
   }
+  std::array<Bytes, sizeof(T)> held;
+  std::array<std::byte*, sizeof(T)> planes;
+  for (std::size_t p = 0; p < sizeof(T); ++p) {
+    held[p].resize(n);
+    planes[p] = held[p].data();
+  }
+  k.split(a.data(), n, planes.data()), k.join(planes.data(), n, back.data());
+  CHECK(back == a);
+  for (std::size_t p = 0; p < sizeof(T); ++p) CHECK(held[p][1] == a[sizeof(T) + p]);
   k.zigzag(a.data(), static_cast<T>(77), n, there.data()), k.unzigzag(there.data(), static_cast<T>(77), n, back.data());
   CHECK(back == a);
 }
