@@ -13,7 +13,7 @@ namespace ckpt::codec {
 struct ByteHistogram {
   std::array<std::uint32_t, 256> counts{};
 
-  void add(std::uint8_t value) { ++counts[value]; }
+  void add(ByteView bytes);
   [[nodiscard]] std::uint64_t total() const;
   /// Bits a byte, of order zero.
   [[nodiscard]] double entropy() const;
@@ -22,6 +22,7 @@ struct ByteHistogram {
   [[nodiscard]] double stored_bits() const;
 };
 
+[[nodiscard]] ByteHistogram histogram_of(ByteView bytes);
 /// Of at most `limit` bytes, in a few runs spread over all.
 [[nodiscard]] ByteHistogram sample_histogram(ByteView bytes, std::size_t limit);
 

@@ -161,7 +161,7 @@ void measure(const Case& one, int rounds) {
     }
   }
   const auto rate = [](const std::vector<double>& seconds) { return block_size / median(seconds) / 1e9; };
-  std::printf("%-14s %.4f  encode %.2f  unchecked %.2f  decode %.2f  %s\n", one.name.c_str(),
+  std::printf("%-14s %.5f  encode %.2f  unchecked %.2f  decode %.2f  %s\n", one.name.c_str(),
               static_cast<double>(stored_size) / (block_size * block_count), rate(checked_seconds),
               rate(trusting_seconds), rate(decode_seconds), to_hex(xxh3_128(ByteView(digests))).substr(0, 8).c_str());
   std::fflush(stdout);
