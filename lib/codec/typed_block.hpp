@@ -89,10 +89,15 @@ class TypedDecoder {
   /// The same against the rounding of `base`, which has twice as many bytes.
   [[nodiscard]] bool decode_derived(ByteView payload, ByteView base, std::span<std::byte> raw);
 
+  /// Whether decode() would give `raw`: it's decoded in pieces, which are compared while the cache holds them.
+  [[nodiscard]] bool decodes_to(ByteView raw, ByteView payload, ByteView base);
+  [[nodiscard]] bool derived_decodes_to(ByteView raw, ByteView payload, ByteView base);
+
  private:
-  [[nodiscard]] bool decode_any(ByteView payload, ByteView base, bool derived, std::span<std::byte> raw);
+  class Target;
+  [[nodiscard]] bool decode_any(ByteView payload, ByteView base, bool derived, Target& target);
   template <class T>
-  [[nodiscard]] bool decode_elements(const TypedHead& head, ByteReader& in, ByteView base, std::span<std::byte> values);
+  [[nodiscard]] bool decode_elements(const TypedHead& head, ByteReader& in, ByteView base, Target& target);
   template <class T>
   class GroupReader;
 

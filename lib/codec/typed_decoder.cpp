@@ -10,6 +10,28 @@
 #include <cstring>
 
 namespace ckpt::codec {
+/// Where the bytes of a block go: to memory, or to where they're compared with what they should be.
+class TypedDecoder::Target {
+ public:
+  explicit Target(std::span<std::byte> raw) : into_(raw.data()), size_(raw.size()) {}
+  explicit Target(ByteView expected) : expected_(expected.data()), size_(expected.size()) {}
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+  /// fill(out) writes `size` bytes, at most those of a chunk, that belong at `at`. False if other ones are expected.
+  template <class Fill>
+  [[nodiscard]] bool put(std::size_t at, std::size_t size, Fill&& fill) {
+    fill(expected_ == nullptr ? into_ + at : piece_.data());
+    return expected_ == nullptr || size == 0 || std::memcmp(piece_.data(), expected_ + at, size) == 0;
+  }
+
+ private:
+  std::byte* into_ = nullptr;
+  const std::byte* expected_ = nullptr;
+  std::size_t size_;
+  alignas(64) std::array<std::byte, chunk_elements * sizeof(std::uint64_t)> piece_;
+};
+
 /// Gives the residuals of one group in order, a few at a time.
 template <class T>
 class TypedDecoder::GroupReader {
@@ -74,38 +96,41 @@ class TypedDecoder::GroupReader {
 };
 
 template <class T>
-bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteView base, std::span<std::byte> values) {
+bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteView base, Target& target) {
   const Kernels<T>& k = kernels().of<T>();
   const TypedPlan& plan = head.plan;
-  const std::size_t n = values.size() / sizeof(T);
+  const std::size_t n = (target.size() - plan.lead) / sizeof(T);
   // All planes, and the bits of a sparse group.
   planes_.reserve(sizeof(T) * n + n / 8 + 1);
   std::byte* scratch = planes_.data();
   alignas(64) std::array<std::byte, chunk_elements * sizeof(T)> residuals;
+  bool sound = true;
 
   const auto put = [&](const std::byte* residual, std::size_t first, std::size_t count) {
-    const std::size_t at = first * sizeof(T);
-    std::byte* const out = values.data() + at;
-    switch (plan.predictor) {
-      case Predictor::none:
-        if (plan.element.kind == NumberKind::floating)
-          k.rotate_right(residual, count, out);
-        else
-          std::memcpy(out, residual, count * sizeof(T));
-        return;
-      case Predictor::subtract: return k.add(residual, base.data() + at, plan.element.kind, count, out);
-      case Predictor::exclusive_or: return k.exclusive_or(residual, base.data() + at, count, out);
-    }
+    const std::byte* const against = base.empty() ? nullptr : base.data() + first * sizeof(T);
+    return target.put(plan.lead + first * sizeof(T), count * sizeof(T), [&](std::byte* out) {
+      switch (plan.predictor) {
+        case Predictor::none:
+          if (plan.element.kind == NumberKind::floating)
+            k.rotate_right(residual, count, out);
+          else
+            std::memcpy(out, residual, count * sizeof(T));
+          return;
+        case Predictor::subtract: return k.add(residual, against, plan.element.kind, count, out);
+        case Predictor::exclusive_or: return k.exclusive_or(residual, against, count, out);
+      }
+    });
   };
 
   if (plan.groups.size() == 1) {
     GroupReader<T> group;
     if (!group.open(plan.groups[0], n, streams_, in, scratch)) return false;
     for_each_chunk(n, [&](std::size_t first, std::size_t count) {
+      if (!sound) return;
       group.next(count, residuals.data());
-      put(residuals.data(), first, count);
+      sound = put(residuals.data(), first, count);
     });
-    return true;
+    return sound;
   }
 
   // A forged count lets gather() run into the next group's residuals, by a chunk at most.
@@ -126,19 +151,18 @@ bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteVi
     to += move_slack;
   }
   const KeyGroups groups = key_groups(plan.groups);
-  bool sound = true;
   for_each_chunk(n, [&](std::size_t first, std::size_t count) {
     if (!sound) return;
     k.gather(begins.data(), base.data() + first * sizeof(T), count, groups, residuals.data());
     for (std::size_t g = 0; g < groups.count(); ++g) sound = sound && begins[g] <= ends[g];
-    put(residuals.data(), first, count);
+    sound = sound && put(residuals.data(), first, count);
   });
   return sound;
 }
 
-bool TypedDecoder::decode_any(ByteView payload, ByteView base, bool derived, std::span<std::byte> raw) {
+bool TypedDecoder::decode_any(ByteView payload, ByteView base, bool derived, Target& target) {
   ByteReader in(payload);
-  const auto head = take_head(in, raw.size());
+  const auto head = take_head(in, target.size());
   if (!head) return false;
   const TypedPlan& plan = head->plan;
   if (derived != (plan.rounding != Rounding::none)) return false;
@@ -147,17 +171,18 @@ bool TypedDecoder::decode_any(ByteView payload, ByteView base, bool derived, std
   if (plan.predictor != Predictor::subtract && (plan.groups.size() > 1 || needs_subtraction(plan.groups.front()))) {
     return false;
   }
-  if (derived && (plan.element.width != 2 || plan.lead != 0 || raw.size() % 2 != 0)) return false;
+  if (derived && (plan.element.width != 2 || plan.lead != 0 || target.size() % 2 != 0)) return false;
 
-  const std::size_t size = (raw.size() - plan.lead) / plan.element.width * plan.element.width;
-  const std::size_t tail = raw.size() - plan.lead - size;
+  const std::size_t size = (target.size() - plan.lead) / plan.element.width * plan.element.width;
+  const std::size_t tail = target.size() - plan.lead - size;
   const auto edges = in.take(plan.lead + tail);
   if (!edges) return false;
-  std::copy_n(edges->begin(), plan.lead, raw.begin());
-  std::copy_n(edges->begin() + plan.lead, tail, raw.end() - static_cast<std::ptrdiff_t>(tail));
-  const std::span<std::byte> values = raw.subspan(plan.lead, size);
+  const auto put_edge = [&](std::size_t at, ByteView edge) {
+    return target.put(at, edge.size(), [&](std::byte* out) { std::copy(edge.begin(), edge.end(), out); });
+  };
+  if (!put_edge(0, edges->first(plan.lead)) || !put_edge(plan.lead + size, edges->last(tail))) return false;
   base = predictions(plan, base, size, rounded_);
-  const auto decode_as = [&]<class T>(T) { return decode_elements<T>(*head, in, base, values); };
+  const auto decode_as = [&]<class T>(T) { return decode_elements<T>(*head, in, base, target); };
   const bool sound = plan.element.width == 1   ? decode_as(std::uint8_t{})
                      : plan.element.width == 2 ? decode_as(std::uint16_t{})
                      : plan.element.width == 4 ? decode_as(std::uint32_t{})
@@ -166,11 +191,23 @@ bool TypedDecoder::decode_any(ByteView payload, ByteView base, bool derived, std
 }
 
 bool TypedDecoder::decode(ByteView payload, ByteView base, std::span<std::byte> raw) {
-  return (base.empty() || base.size() == raw.size()) && decode_any(payload, base, false, raw);
+  Target target(raw);
+  return (base.empty() || base.size() == raw.size()) && decode_any(payload, base, false, target);
 }
 
 bool TypedDecoder::decode_derived(ByteView payload, ByteView base, std::span<std::byte> raw) {
-  return base.size() == 2 * raw.size() && decode_any(payload, base, true, raw);
+  Target target(raw);
+  return base.size() == 2 * raw.size() && decode_any(payload, base, true, target);
+}
+
+bool TypedDecoder::decodes_to(ByteView raw, ByteView payload, ByteView base) {
+  Target target(raw);
+  return (base.empty() || base.size() == raw.size()) && decode_any(payload, base, false, target);
+}
+
+bool TypedDecoder::derived_decodes_to(ByteView raw, ByteView payload, ByteView base) {
+  Target target(raw);
+  return base.size() == 2 * raw.size() && decode_any(payload, base, true, target);
 }
 
 }  // namespace ckpt::codec
