@@ -19,6 +19,15 @@ double n_log2_n(std::uint32_t n) {
   return n < table.size() ? table[n] : n * std::log2(n);
 }
 
+template <class Visit>
+void for_each_sampled_run(ByteView bytes, std::size_t limit, Visit&& visit) {
+  constexpr std::size_t runs = 8;
+  if (bytes.size() <= limit) return visit(bytes);
+  const std::size_t run = limit / runs;
+  const std::size_t step = (bytes.size() - run) / (runs - 1);
+  for (std::size_t r = 0; r < runs; ++r) visit(bytes.subspan(r * step, run));
+}
+
 }  // namespace
 
 std::uint64_t ByteHistogram::total() const {
@@ -71,13 +80,24 @@ ByteHistogram histogram_of(ByteView bytes) {
 }
 
 ByteHistogram sample_histogram(ByteView bytes, std::size_t limit) {
-  constexpr std::size_t runs = 8;
   ByteHistogram histogram;
-  if (bytes.size() <= limit) return histogram_of(bytes);
-  const std::size_t run = limit / runs;
-  const std::size_t step = (bytes.size() - run) / (runs - 1);
-  for (std::size_t r = 0; r < runs; ++r) histogram.add(bytes.subspan(r * step, run));
+  for_each_sampled_run(bytes, limit, [&](ByteView run) { histogram.add(run); });
   return histogram;
+}
+
+double sample_clustering(ByteView bytes, std::size_t limit) {
+  std::uint64_t pairs = 0;
+  std::uint64_t equal = 0;
+  for_each_sampled_run(bytes, limit, [&](ByteView run) {
+    for (std::size_t i = 1; i < run.size(); ++i) equal += run[i] == run[i - 1] ? 1U : 0U;
+    pairs += run.empty() ? 0 : run.size() - 1;
+  });
+  const ByteHistogram histogram = sample_histogram(bytes, limit);
+  const auto sum = static_cast<double>(histogram.total());
+  double by_chance = 0;
+  for (const std::uint32_t count : histogram.counts) by_chance += count / sum * (count / sum);
+  if (pairs == 0 || by_chance >= 1) return 0;
+  return (static_cast<double>(equal) / static_cast<double>(pairs) - by_chance) / (1 - by_chance);
 }
 
 }  // namespace ckpt::codec

@@ -25,5 +25,7 @@ struct ByteHistogram {
 [[nodiscard]] ByteHistogram histogram_of(ByteView bytes);
 /// Of at most `limit` bytes, in a few runs spread over all.
 [[nodiscard]] ByteHistogram sample_histogram(ByteView bytes, std::size_t limit);
+/// How often a byte is like the one before it, of the same sample: 0 as chance has it, 1 always.
+[[nodiscard]] double sample_clustering(ByteView bytes, std::size_t limit);
 
 }  // namespace ckpt::codec

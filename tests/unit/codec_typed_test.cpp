@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed blocks: whatever the plan is and whatever the bytes are, they come back; and no payload, however forged, does
 // harm.
+#include "codec/byte_histogram.hpp"
 #include "codec/typed_block.hpp"
 #include "codec_support.hpp"
 
@@ -93,6 +94,21 @@ TEST_SUITE("typed blocks") {
     const auto size = [&](const TypedPlan& plan, ByteView against) { return encoded(plan, raw, against).size(); };
     CHECK(size(full, {}) < raw.size() * 87 / 100);
     CHECK(size(delta, base) < size(full, {}) * 9 / 10);
+  }
+
+  TEST_CASE("equal bytes that stand together are told from those that chance strews") {
+    std::mt19937_64 rng(4);
+    Bytes strewn(40000), together(40000);
+    for (std::size_t i = 0; i < strewn.size(); ++i) {
+      strewn[i] = static_cast<std::byte>(rng() % 4 == 0 ? 1 : 0);
+      together[i] = static_cast<std::byte>(i / 500 % 4 == 0 ? 1 : 0);
+    }
+    CHECK(sample_clustering(strewn, 8192) < 0.05);
+    CHECK(sample_clustering(together, 8192) > 0.9);
+    CHECK(sample_clustering(Bytes(100, std::byte{7}), 8192) == 0);
+    CHECK(sample_clustering({}, 8192) == 0);
+    CHECK(sample_histogram(strewn, 8192).total() == 8192);
+    CHECK(sample_histogram(strewn, 8192).entropy() == doctest::Approx(0.81).epsilon(0.03));
   }
 
   TEST_CASE("a rounded copy costs nothing") {
