@@ -97,21 +97,44 @@ PricedGroup price(std::span<const T> residuals, GroupPlan plan) {
   return sparse.bits < planes.bits ? sparse : planes;
 }
 
-/// Where differences that all moved one way may begin: what a few of them lie below.
-template <class T>
-std::array<T, 2> lower_ends(std::span<const T> differences) {
-  constexpr std::array shares = {0.001, 0.02};
-  std::array<std::size_t, shares.size()> places;
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    places[i] = static_cast<std::size_t>(shares[i] * static_cast<double>(differences.size() - 1));
-  }
-  // Few, so that nearly all differences are compared with the highest of them and passed over.
-  std::vector<T> lowest(places.back() + 1);
-  std::partial_sort_copy(differences.begin(), differences.end(), lowest.begin(), lowest.end(), [](T a, T b) {
+/// What a share of the differences lies below, for each of the rising shares.
+template <class T, std::size_t n>
+std::array<T, n> lower_ends(std::span<const T> differences, const std::array<double, n>& shares) {
+  const auto less = [](T a, T b) {
     using Signed = std::make_signed_t<T>;
     return static_cast<Signed>(a) < static_cast<Signed>(b);
-  });
-  return {lowest[places[0]], lowest[places[1]]};
+  };
+  std::array<std::size_t, n> places;
+  for (std::size_t i = 0; i < n; ++i) {
+    places[i] = static_cast<std::size_t>(shares[i] * static_cast<double>(differences.size() - 1));
+  }
+  // What twice the last share of a few lies below leaves enough, mostly, and little to look through.
+  constexpr std::size_t probes = 512;
+  std::vector<T> low(differences.begin(), differences.end());
+  if (differences.size() > 4 * probes) {
+    std::array<T, probes> probe;
+    for (std::size_t i = 0; i < probes; ++i) probe[i] = differences[i * (differences.size() / probes)];
+    const auto bound = probe.begin() + static_cast<std::ptrdiff_t>(2 * shares.back() * probes);
+    std::nth_element(probe.begin(), bound, probe.end(), less);
+    std::size_t count = 0;
+    for (const T d : differences) {
+      low[count] = d;
+      count += less(*bound, d) ? 0U : 1U;
+    }
+    if (count > places.back())
+      low.resize(count);
+    else
+      low.assign(differences.begin(), differences.end());
+  }
+  std::array<T, n> ends;
+  auto end = low.end();
+  for (std::size_t i = n; i-- > 0;) {
+    const auto at = low.begin() + static_cast<std::ptrdiff_t>(places[i]);
+    std::nth_element(low.begin(), at, end, less);
+    ends[i] = *at;
+    end = at + 1;
+  }
+  return ends;
 }
 
 /// The best way to store differences that the sample gives: folded where they lie on both sides of zero alike, or from
@@ -128,7 +151,7 @@ PricedGroup plan_differences(std::span<const T> differences) {
   };
   PricedGroup best = moved(0, Sign::folded);
   if (best.plan.form == GroupForm::sparse) return best;
-  for (const T center : lower_ends(differences)) {
+  for (const T center : lower_ends<T, 2>(differences, {0.001, 0.02})) {
     const PricedGroup other = moved(center, Sign::kept);
     if (other.bits < best.bits * clearly_less) best = other;
   }
