@@ -100,6 +100,8 @@ class TypedDecoder {
   [[nodiscard]] bool decode_elements(const TypedHead& head, ByteReader& in, ByteView base, Target& target);
   template <class T>
   class GroupReader;
+  template <class T>
+  class GroupsAhead;
 
   StreamDecoder streams_;
   os::AlignedBuffer residuals_;

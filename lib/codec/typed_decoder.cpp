@@ -10,6 +10,7 @@
 #include <cstring>
 
 namespace ckpt::codec {
+
 /// Where the bytes of a block go: to memory, or to where they're compared with what they should be.
 class TypedDecoder::Target {
  public:
@@ -84,8 +85,13 @@ class TypedDecoder::GroupReader {
   void spread(std::size_t n, std::byte* out) {
     const ByteView bits = bitmap_.subspan(bits_at_ / 8, (n + 7) / 8);
     bits_at_ += n;
+    const std::size_t count = kernels().count_bits(bits.data(), bits.size());
+    if (count == 0) {
+      std::memset(out, 0, n * sizeof(T));
+      return;
+    }
     alignas(64) std::array<std::byte, chunk_elements * sizeof(T) + move_slack> values;
-    join(kernels().count_bits(bits.data(), bits.size()), values.data());
+    join(count, values.data());
     kernels().of<T>().spread_nonzero(bits.data(), values.data(), n, out);
   }
 
@@ -95,13 +101,61 @@ class TypedDecoder::GroupReader {
   std::size_t bits_at_ = 0;
 };
 
+/// The residuals of all groups, each group's a little ahead of where it's read.
+template <class T>
+class TypedDecoder::GroupsAhead {
+ public:
+  /// Bytes at `room` for `groups` of them. A forged count lets take() read a chunk more than there is.
+  static constexpr std::size_t room_each = 3 * chunk_elements * sizeof(T) + move_slack;
+
+  /// Takes the streams of all groups as GroupReader::open() does.
+  [[nodiscard]] bool open(const TypedHead& head, StreamDecoder& streams, ByteReader& in, std::byte* scratch,
+                          std::byte* room) {
+    for (std::size_t g = 0; g < head.counts.size(); ++g) {
+      if (!readers_[g].open(head.plan.groups[g], head.counts[g], streams, in, scratch)) return false;
+      left_[g] = head.counts[g];
+      room_[g] = room + g * room_each;
+      begins_[g] = room_[g];
+      ends_[g] = room_[g];
+    }
+    return true;
+  }
+
+  /// The residuals of the next elements, which have these bases, at most a chunk. False if a group hasn't got as many.
+  [[nodiscard]] bool take(const std::byte* base, std::size_t n, const KeyGroups& groups, std::byte* out) {
+    for (std::size_t g = 0; g < groups.count(); ++g) refill(g);
+    kernels().of<T>().gather(begins_.data(), base, n, groups, out);
+    bool sound = true;
+    for (std::size_t g = 0; g < groups.count(); ++g) sound = sound && begins_[g] <= ends_[g];
+    return sound;
+  }
+
+ private:
+  void refill(std::size_t g) {
+    const auto held = static_cast<std::size_t>(ends_[g] - begins_[g]);
+    if (held >= chunk_elements * sizeof(T) || left_[g] == 0) return;
+    std::memmove(room_[g], begins_[g], held);
+    const std::size_t n = std::min(left_[g], chunk_elements);
+    readers_[g].next(n, room_[g] + held);
+    left_[g] -= n;
+    begins_[g] = room_[g];
+    ends_[g] = room_[g] + held + n * sizeof(T);
+  }
+
+  std::array<GroupReader<T>, max_groups> readers_;
+  std::array<std::size_t, max_groups> left_;  ///< elements that are still to be read
+  std::array<std::byte*, max_groups> room_;
+  std::array<const std::byte*, max_groups> begins_;
+  std::array<const std::byte*, max_groups> ends_;
+};
+
 template <class T>
 bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteView base, Target& target) {
   const Kernels<T>& k = kernels().of<T>();
   const TypedPlan& plan = head.plan;
   const std::size_t n = (target.size() - plan.lead) / sizeof(T);
-  // All planes, and the bits of a sparse group.
-  planes_.reserve(sizeof(T) * n + n / 8 + 1);
+  // All planes, and the bits of sparse groups.
+  planes_.reserve(sizeof(T) * n + n / 8 + plan.groups.size());
   std::byte* scratch = planes_.data();
   alignas(64) std::array<std::byte, chunk_elements * sizeof(T)> residuals;
   bool sound = true;
@@ -133,29 +187,13 @@ bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteVi
     return sound;
   }
 
-  // A forged count lets gather() run into the next group's residuals, by a chunk at most.
-  residuals_.reserve((n + chunk_elements) * sizeof(T) + plan.groups.size() * move_slack);
-  std::array<const std::byte*, max_groups> begins{};
-  std::array<const std::byte*, max_groups> ends{};
-  std::byte* to = residuals_.data();
-  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    GroupReader<T> group;
-    scratch = planes_.data();
-    if (!group.open(plan.groups[g], head.counts[g], streams_, in, scratch)) return false;
-    begins[g] = to;
-    for_each_chunk(head.counts[g], [&](std::size_t, std::size_t count) {
-      group.next(count, to);
-      to += count * sizeof(T);
-    });
-    ends[g] = to;
-    to += move_slack;
-  }
+  residuals_.reserve(plan.groups.size() * GroupsAhead<T>::room_each);
+  GroupsAhead<T> ahead;
+  if (!ahead.open(head, streams_, in, scratch, residuals_.data())) return false;
   const KeyGroups groups = key_groups(plan.groups);
   for_each_chunk(n, [&](std::size_t first, std::size_t count) {
-    if (!sound) return;
-    k.gather(begins.data(), base.data() + first * sizeof(T), count, groups, residuals.data());
-    for (std::size_t g = 0; g < groups.count(); ++g) sound = sound && begins[g] <= ends[g];
-    sound = sound && put(residuals.data(), first, count);
+    sound = sound && ahead.take(base.data() + first * sizeof(T), count, groups, residuals.data()) &&
+            put(residuals.data(), first, count);
   });
   return sound;
 }
