@@ -4,6 +4,7 @@
 
 #include "ops/serve_chores.hpp"
 #include "ops/serve_claim.hpp"
+#include "ops/serve_replicas.hpp"
 #include "os/priority.hpp"
 #include "os/small_file.hpp"
 #include "store/pending_set.hpp"
@@ -57,6 +58,9 @@ class SharedObserver final : public ServeObserver {
   void chore_failed(std::string_view name, std::string_view reason) override {
     locked([&] { observer_.chore_failed(name, reason); });
   }
+  void replica(const ReplicaState& state) override {
+    locked([&] { observer_.replica(state); });
+  }
   [[nodiscard]] bool stop_requested() const override { return observer_.stop_requested(); }
 
  private:
@@ -73,7 +77,10 @@ class SharedObserver final : public ServeObserver {
 class Server {
  public:
   Server(const ServeOptions& options, ServeObserver& observer)
-      : options_(options), observer_(observer), chores_(options.chores, options.store, observer_) {}
+      : options_(options),
+        observer_(observer),
+        chores_(options.chores, options.store, observer_),
+        replicas_(options, observer_) {}
 
   void run() {
     open_queues();
@@ -219,7 +226,9 @@ class Server {
   Clock::time_point next_look_ = Clock::now();
   Clock::time_point next_state_ = Clock::now();
   Clock::time_point next_help_ = Clock::now();
-  ops::ChoreRunner chores_;  // last: its thread uses the observer
+  // Last: their threads use the observer.
+  ops::ChoreRunner chores_;
+  ops::ReplicaFeed replicas_;
 };
 
 }  // namespace
@@ -228,6 +237,7 @@ ServeObserver::~ServeObserver() = default;
 void ServeObserver::served(const ServedSave&) {}
 void ServeObserver::turn(const std::vector<DoorState>&) {}
 void ServeObserver::chore_failed(std::string_view, std::string_view) {}
+void ServeObserver::replica(const ReplicaState&) {}
 
 void serve(const ServeOptions& options, ServeObserver& observer) {
   if (options.store.empty()) throw Error(Errc::invalid_argument, "the store has an empty name");

@@ -5,6 +5,7 @@
 #include "core/stop.hpp"
 #include "format/manifest.hpp"
 #include "ops/shared_source.hpp"
+#include "ops/shared_sync_observer.hpp"
 #include "ops/sync_ends.hpp"
 #include "ops/sync_plan.hpp"
 #include "ops/sync_sender.hpp"
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <thread>
 
 namespace ckpt {
@@ -21,35 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using transport::Inventory;
-
-/// The caller's observer, which needn't be thread-safe, for all destinations.
-class SharedObserver final : public SyncObserver {
- public:
-  explicit SharedObserver(SyncObserver& observer) : observer_(observer) {}
-  void progress(const Progress& progress) override {
-    locked([&] { observer_.progress(progress); });
-  }
-  void warning(std::string_view message) override {
-    locked([&] { observer_.warning(message); });
-  }
-  void note(std::string_view message) override {
-    locked([&] { observer_.note(message); });
-  }
-  void item(const SyncItem& item) override {
-    locked([&] { observer_.item(item); });
-  }
-  [[nodiscard]] bool stop_requested() const override { return observer_.stop_requested(); }
-
- private:
-  template <class Call>
-  void locked(Call call) {
-    const std::lock_guard lock(mutex_);
-    call();
-  }
-
-  SyncObserver& observer_;
-  std::mutex mutex_;
-};
 
 void check_options(const SyncOptions& options) {
   const auto refuse = [](const char* why) { throw Error(Errc::invalid_argument, why); };
@@ -205,7 +176,7 @@ std::uint64_t SyncReport::alike() const {
 SyncReport sync(const SyncOptions& options, SyncObserver& caller) {
   check_options(options);
   const auto start = Clock::now();
-  SharedObserver observer(caller);
+  ops::SharedSyncObserver observer(caller);
   SyncReport report;
   for (const std::string& name : options.destinations) report.destinations.push_back({.name = name, .failure = {}});
   for (const std::string& source : options.sources) run_legs(options, source, observer, report);
