@@ -85,7 +85,9 @@ class Leg {
     for (const auto& entry : plan.send) total += entry.stored_bytes;
     for (const auto& shard : plan.shards) total += shard.size;
     sender.expect(total);
-    for (const transport::ReplicaCheckpoint& entry : plan.send) send(sender, entry);
+    if (!send_standalone(sender, plan)) {
+      for (const transport::ReplicaCheckpoint& entry : plan.send) send(sender, entry);
+    }
     for (const transport::ReplicaShard& shard : plan.shards) send(sender, shard);
     if (!plan.remove.empty()) remove(destination, plan.remove);
   }
@@ -109,6 +111,22 @@ class Leg {
                       .id = to_hex(entry.identity.id),
                       .reason = error.what()});
     }
+  }
+
+  /// One that is asked for alone goes without its bases, if that's less. False if it's more.
+  bool send_standalone(ops::SyncSender& sender, const ops::SyncPlan& plan) {
+    if (plan.only_as_bases.empty() || options_.dry_run || plan.send.size() != plan.only_as_bases.size() + 1)
+      return false;
+    std::uint64_t with_bases = 0;
+    for (const auto& entry : plan.send) with_bases += entry.stored_bytes;
+    const transport::ReplicaCheckpoint& entry = plan.send.back();
+    const auto manifest = source_.standalone(entry.identity, plan.only_as_bases, with_bases);
+    if (!manifest) return false;
+    const std::uint64_t moved = sender.send_standalone(entry, *manifest);
+    result_.moved_bytes += moved;
+    ++result_.sent;
+    tell(SyncItem::Action::sent, entry.identity, moved, moved);
+    return true;
   }
 
   void send(ops::SyncSender& sender, const transport::ReplicaShard& shard) {
