@@ -19,6 +19,7 @@ struct Request {
   bool tensors = false;
   bool stats = false;
   std::vector<std::string> patterns;
+  std::vector<std::string> spools;
   bool sums = false;
   std::optional<std::string> get;
   bool exists = false;
@@ -26,7 +27,8 @@ struct Request {
 
 void declare(CommandLine& line, Request& request) {
   line.section("What is listed");
-  line.flag("--pending", "sets that aren't committed", request.pending);
+  line.flag("--pending", "saves that aren't durable", request.pending);
+  line.option("--spool", "DIR", "with --pending: look here too; may be repeated", request.spools);
   line.flag("--retired", "checkpoints that a resumed job left behind", request.retired);
   line.flag("--tensors", "the tensors of a checkpoint", request.tensors);
   line.option("--tensor", "GLOB", "with --tensors: these only; may be repeated", request.patterns);
@@ -49,6 +51,7 @@ void take_operands(Program& program, Request& request, const std::vector<std::st
   if ((request.stats || !request.patterns.empty()) && !request.tensors) {
     throw usage_error(program, "--stats and --tensor need --tensors");
   }
+  if (!request.spools.empty() && !request.pending) throw usage_error(program, "--spool needs --pending");
   const bool has_step = request.address.selector.kind != Selector::Kind::none;
   if (has_step && (request.pending || request.retired)) {
     throw usage_error(program, "--pending and --retired take a store, without @STEP");
@@ -66,6 +69,12 @@ int print_list(Program& program, const std::string& address, const std::vector<I
   for (const Info& info : list) report.record(record_of(info));
   report.summary({{"records", std::uint64_t{list.size()}}});
   return exit_done;
+}
+
+int print_pending(Program& program, const std::string& address, const PendingListing& listing) {
+  for (const std::string& spool : listing.unseen)
+    program.messages().warning(fmt::format("{} can't be looked into from here", spool));
+  return print_list(program, address, listing.saves);
 }
 
 /// What the caller may not read is one failed item among many.
@@ -113,7 +122,7 @@ int body(Program& program) {
   const std::string& text = operands->front();
   if (request.exists) return has_good_checkpoint(address) ? exit_done : exit_no;
   if (request.get) return print_value(program, address, *request.get);
-  if (request.pending) return print_list(program, text, list_pending(address.store));
+  if (request.pending) return print_pending(program, text, list_pending(address.store, request.spools));
   if (request.retired) return print_checkpoints(program, text, list_retired(address.store));
   if (request.sums) return print_list(program, text, file_sums(address, program.jobs(), program.monitor()));
   if (request.tensors) {

@@ -41,6 +41,10 @@ void declare(CommandLine& line, Request& request) {
       "--budget", "TIME", "stop after TIME; the next run goes on there",
       [&verify](const std::string& text) { verify.budget_seconds = parse_duration(text); },
       [&verify] { return verify.budget_seconds ? number_text(*verify.budget_seconds) : std::string(); });
+  line.option(
+      "--bwlimit", "RATE", "read no more than this in a second",
+      [&verify](const std::string& text) { verify.bytes_per_second = parse_size(text); },
+      [&verify] { return std::to_string(verify.bytes_per_second); });
   line.section("What becomes of it");
   line.flag("--repair", "mend single flipped bits", verify.repair);
   line.option("--state", "FILE", "keep results in FILE, not in the store", verify.state_file);

@@ -47,6 +47,8 @@ Record record_of(const CheckpointInfo& info) {
 
 Record record_of(const PendingInfo& info) {
   const std::vector<std::int64_t> ranks(info.ranks_present.begin(), info.ranks_present.end());
+  FieldValue rank;
+  if (info.rank) rank = std::uint64_t{*info.rank};
   return {"pending",
           {{"step", info.step},
            {"state", std::string(to_string(info.state))},
@@ -54,7 +56,10 @@ Record record_of(const PendingInfo& info) {
            {"world_size", std::uint64_t{info.world_size}},
            {"ranks_present", ranks},
            {"age_seconds", info.age_seconds},
-           {"reason", text_or_none(info.reason)}}};
+           {"reason", text_or_none(info.reason)},
+           {"rank", rank},
+           {"path", text_or_none(info.path)},
+           {"raw_bytes", info.raw_bytes}}};
 }
 
 Record record_of(const FileInfo& info) {

@@ -71,9 +71,12 @@ void print_table(Report& report, const std::vector<PendingInfo>& list, bool) {
   Table table(
       {{"STEP", right}, {"STATE", left}, {"ATTEMPT", right}, {"RANKS", left}, {"AGE", right}, {"REASON", left}});
   for (const PendingInfo& info : list) {
-    table.row({std::to_string(info.step), std::string(to_string(info.state)), std::to_string(info.attempt),
-               fmt::format("{} of {}", info.ranks_present.size(), info.world_size), human_duration(info.age_seconds),
-               info.reason});
+    const std::string ranks = info.rank ? fmt::format("rank {} of {}", *info.rank, info.world_size)
+                              : info.state == SaveState::skipped
+                                  ? fmt::format("all of {}", info.world_size)
+                                  : fmt::format("{} of {}", info.ranks_present.size(), info.world_size);
+    table.row({std::to_string(info.step), std::string(to_string(info.state)), std::to_string(info.attempt), ranks,
+               human_duration(info.age_seconds), info.reason});
   }
   table.print(report);
 }

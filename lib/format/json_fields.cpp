@@ -74,6 +74,16 @@ Digest JsonFields::digest(const char* key) const {
   return *digest;
 }
 
+std::vector<std::string> JsonFields::list_of_texts(const char* key) const {
+  std::vector<std::string> values;
+  if (!at(key).is_array()) fail(std::string("field '") + key + "' is not a list");
+  for (const OrderedJson& value : at(key)) {
+    if (!value.is_string()) fail(std::string("field '") + key + "' is not a list of texts");
+    values.push_back(value.get<std::string>());
+  }
+  return values;
+}
+
 std::map<std::string, std::string> JsonFields::texts(const char* key) const {
   std::map<std::string, std::string> values;
   if (!has(key)) return values;

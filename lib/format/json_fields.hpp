@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ckpt::format {
 
@@ -30,6 +31,7 @@ class JsonFields {
   [[nodiscard]] bool truth(const char* key) const;
   [[nodiscard]] std::string text(const char* key) const;
   [[nodiscard]] Digest digest(const char* key) const;
+  [[nodiscard]] std::vector<std::string> list_of_texts(const char* key) const;
   /// Empty if the field isn't there.
   [[nodiscard]] std::map<std::string, std::string> texts(const char* key) const;
 

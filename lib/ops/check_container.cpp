@@ -2,11 +2,11 @@
 #include "ops/check_container.hpp"
 
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "format/constants.hpp"
 #include "format/damaged.hpp"
 #include "format/frame.hpp"
 #include "ops/block_runs.hpp"
-#include "ops/stop.hpp"
 
 #include <algorithm>
 #include <mutex>

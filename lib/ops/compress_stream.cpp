@@ -3,11 +3,11 @@
 // file without a name; and the output too, so that no half of it is ever seen.
 #include <ckpt/compress.hpp>
 
+#include "core/stop.hpp"
 #include "format/container_reader.hpp"
 #include "ops/check_container.hpp"
 #include "ops/shard_reencoder.hpp"
 #include "ops/stdin_spool.hpp"
-#include "ops/stop.hpp"
 #include "os/fd.hpp"
 
 #include <ckpt/error.hpp>
@@ -41,7 +41,7 @@ void copy_to(const std::string& path, int output_fd, Monitor& monitor) {
   std::vector<std::byte> buffer(std::size_t{1} << 20U);
   std::uint64_t offset = 0;
   while (true) {
-    ops::require_no_stop(monitor);
+    require_no_stop(monitor);
     const std::size_t size = os::read_at(from, offset, buffer, "the new container");
     if (size == 0) return;
     offset += size;

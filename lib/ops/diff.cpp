@@ -3,12 +3,12 @@
 #include <ckpt/diff.hpp>
 
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "ops/diff_files.hpp"
 #include "ops/diff_pairs.hpp"
 #include "ops/diff_side.hpp"
 #include "ops/diff_tensors.hpp"
 #include "ops/diff_values.hpp"
-#include "ops/stop.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -58,7 +58,7 @@ class Diff {
     run_ordered(
         pairs.size(), workers, std::size_t{workers} + 2,
         [&](std::size_t i) {
-          ops::require_no_stop(monitor_);
+          require_no_stop(monitor_);
           if (ops::have_equal_blocks(*a_, *pairs[i].a, *b_, *pairs[i].b)) return ops::FileValues{};
           return ops::compare_file_values(*a_, *pairs[i].a, *b_, *pairs[i].b);
         },

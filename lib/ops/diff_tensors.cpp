@@ -2,8 +2,8 @@
 #include "ops/diff_tensors.hpp"
 
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "ops/diff_plan.hpp"
-#include "ops/stop.hpp"
 #include "ops/strided_gather.hpp"
 #include "ops/tensor_reader.hpp"
 #include "ops/value_signs.hpp"

@@ -2,10 +2,10 @@
 #include "ops/file_writer.hpp"
 
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "format/damaged.hpp"
 #include "ops/block_runs.hpp"
 #include "ops/describe_hit.hpp"
-#include "ops/stop.hpp"
 #include "ops/stored_file.hpp"
 
 #include <unistd.h>

@@ -7,7 +7,6 @@
 #include "ops/open_shard.hpp"
 #include "os/fd.hpp"
 #include "os/small_file.hpp"
-#include "store/pending_set.hpp"
 #include "store/store.hpp"
 #include "store/verify_records.hpp"
 
@@ -16,7 +15,6 @@
 #include <sys/stat.h>
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <utility>
 
 namespace ckpt {
@@ -56,21 +54,6 @@ CheckpointInfo describe_damaged(std::uint64_t step, const format::Damaged& damag
   info.state = is_no_access(damage) ? "unreadable" : "damaged";
   info.state_detail = damage.what();
   return info;
-}
-
-/// Waiting for ranks, or complete and held up.
-std::string reason_of(const store::SetContent& set) {
-  if (set.complete()) return "complete; the next save commits it";
-  std::string reason = "waits for rank";
-  std::size_t named = 0;
-  const std::size_t missing = set.key.world_size - set.files.size();
-  if (missing > 1) reason += "s";
-  for (std::uint32_t rank = 0; rank < set.key.world_size; ++rank) {
-    if (set.files.contains(rank)) continue;
-    if (named == 8) return reason + " and " + std::to_string(missing - named) + " more";
-    reason += (named++ == 0 ? " " : ", ") + std::to_string(rank);
-  }
-  return reason;
 }
 
 /// True only where a store could be made: nothing is there, or an empty directory. Anything else without a description
@@ -122,24 +105,6 @@ std::vector<CheckpointInfo> list_retired(const std::string& path) {
       infos.push_back(describe_damaged(store::parse_step_name(name.substr(0, 10)).value_or(0), damage));
       infos.back().retired = true;
     }
-  }
-  return infos;
-}
-
-std::vector<PendingInfo> list_pending(const std::string& path) {
-  const store::Store store = store::Store::open(path);
-  std::vector<PendingInfo> infos;
-  for (const store::SetContent& set : store::pending_sets(store)) {
-    PendingInfo info;
-    info.step = set.key.step;
-    info.attempt = set.key.attempt;
-    info.world_size = set.key.world_size;
-    info.reason = reason_of(set);
-    for (const auto& [rank, name] : set.files) info.ranks_present.push_back(rank);
-    const auto status = os::stat_path(store.pending() + "/" + store::set_name(set.key));
-    if (!status) continue;  // committed in this moment
-    info.age_seconds = static_cast<double>(std::max<time_t>(0, std::time(nullptr) - status->st_mtime));
-    infos.push_back(std::move(info));
   }
   return infos;
 }

@@ -140,7 +140,7 @@ void read_contiguous(std::vector<Row>& rows, unsigned jobs, Monitor& monitor, To
         std::vector<ops::StatsAccumulator> found;
         std::optional<ops::BlockCursor> cursor;
         for (std::size_t p = shares[s].first; p < shares[s].second; ++p) {
-          ops::require_no_stop(monitor);
+          require_no_stop(monitor);
           Row& row = rows[parts[p].row];
           if (!cursor || &cursor->file() != row.file) cursor.emplace(*row.file, blocks_a_worker);
           found.push_back(read_part(row, parts[p], *cursor));
@@ -219,7 +219,7 @@ std::vector<TensorListing> list_tensors(const TensorQuery& query, Monitor& monit
     }
   }
   for (std::size_t s = 0; s < checkpoint.manifest.shards.size(); ++s) {
-    ops::require_no_stop(monitor);
+    require_no_stop(monitor);
     const auto container = ops::open_shard(checkpoint, s);
     const format::Catalog& catalog = container->catalog();
     const std::size_t first = listings.size();

@@ -4,8 +4,8 @@
 #include "core/crc32.hpp"
 #include "core/patterns.hpp"
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "ops/shard_bytes.hpp"
-#include "ops/stop.hpp"
 #include "source/input.hpp"
 #include "source/zip_checksums.hpp"
 

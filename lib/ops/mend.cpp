@@ -3,12 +3,12 @@
 
 #include "core/bit_search.hpp"
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "format/constants.hpp"
 #include "format/container_reader.hpp"
 #include "format/damaged.hpp"
 #include "format/sealed_json.hpp"
 #include "ops/check_container.hpp"
-#include "ops/stop.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -6,11 +6,11 @@
 #include "format/container_reader.hpp"
 #include "format/container_writer.hpp"
 #include "format/damaged.hpp"
-#include "format/json_text.hpp"
 #include "ops/check_container.hpp"
 #include "ops/own_blocks.hpp"
+#include "ops/save_entries.hpp"
+#include "ops/save_input.hpp"
 #include "ops/shard_content.hpp"
-#include "ops/stdin_spool.hpp"
 #include "ops/stored_bases.hpp"
 #include "os/small_file.hpp"
 #include "os/temporary_file.hpp"
@@ -20,6 +20,7 @@
 #include "store/pending_set.hpp"
 #include "store/pins.hpp"
 #include "store/retire.hpp"
+#include "store/skipping.hpp"
 #include "store/swap.hpp"
 
 #include <ckpt/address.hpp>
@@ -37,27 +38,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-void check_options(const SaveOptions& options) {
-  const auto refuse = [](const std::string& why) { throw Error(Errc::invalid_argument, why); };
-  if (options.store.empty()) refuse("the store has an empty name");
-  if (options.step > max_step) refuse("the step is above " + std::to_string(max_step));
-  if (options.sources.empty()) refuse("there is nothing to save");
-  if (options.world_size == 0 || options.world_size > format::max_world_size) refuse("the world size is not possible");
-  if (options.rank >= options.world_size) {
-    refuse("rank " + std::to_string(options.rank) + " is not below the world size " +
-           std::to_string(options.world_size));
-  }
-  if (options.resumed_from && !options.attempt) refuse("resumed-from needs the attempt that resumes");
-  for (const auto& [key, value] : options.meta) {
-    // The manifest is JSON.
-    if (!format::json_text(key) || !format::json_text(value)) refuse("metadata '" + key + "' is not UTF-8");
-  }
-  const auto stdins = std::count(options.sources.begin(), options.sources.end(), "-");
-  if (stdins > 1) refuse("standard input can be saved once");
-  if (stdins == 1 && options.stdin_name.empty()) refuse("standard input needs a name");
-  if (stdins == 0 && !options.stdin_name.empty()) refuse("a name for standard input, which is not among the sources");
-}
-
 /// Everything that stays the same during one save.
 struct Job {
   const SaveOptions& options;
@@ -65,22 +45,6 @@ struct Job {
   std::vector<source::TreeEntry> entries;
   Clock::time_point start = Clock::now();
 };
-
-std::vector<source::TreeEntry> find_entries(const SaveOptions& options, const std::optional<ops::StdinSpool>& spool) {
-  source::TreeRequest request{.operands = {}, .directory = options.directory, .owner = options.owner};
-  std::copy_if(options.sources.begin(), options.sources.end(), std::back_inserter(request.operands),
-               [](const std::string& operand) { return operand != "-"; });
-  std::vector<source::TreeEntry> entries = source::collect_tree(request);
-  if (spool) {
-    source::TreeEntry entry = source::make_entry(options.stdin_name, spool->path(), spool->status(), options.owner);
-    entry.shown = "standard input";
-    entry.status.st_nlink = 1;
-    entry.file.mode = spool->mode();
-    if (options.fixed_time) entry.file.mtime_ns = *options.fixed_time * 1'000'000'000;
-    entries.push_back(std::move(entry));
-  }
-  return source::arrange(std::move(entries));
-}
 
 SaveReport report_of(const Job& job, const format::Catalog& catalog, std::uint64_t stored_bytes) {
   SaveReport report;
@@ -120,6 +84,19 @@ std::optional<ExistingShard> existing_shard(const store::Store& store, const sto
   const auto own = pending.files.find(options.rank);
   if (own == pending.files.end()) return std::nullopt;
   return ExistingShard{.path = store.pending() + "/" + store::set_name(set) + "/" + own->second, .checkpoint = {}};
+}
+
+SaveReport skipped_report(const Job& job, const store::SetKey& set, std::string reason) {
+  SaveReport report;
+  report.step = set.step;
+  report.attempt = set.attempt;
+  report.rank = job.options.rank;
+  report.world_size = set.world_size;
+  report.state = SaveState::skipped;
+  report.reason = std::move(reason);
+  report.files = job.entries.size();
+  report.seconds = seconds_since(job.start);
+  return report;
 }
 
 bool holds(const store::Checkpoint& checkpoint, const store::SetKey& set, std::uint32_t rank, const Digest& root) {
@@ -306,16 +283,10 @@ void publish_and_commit(const Job& job, const store::Store& store, const store::
 
 }  // namespace
 
-SaveReport save(const SaveOptions& options, Monitor& monitor) {
-  check_options(options);
+SaveReport ops::save_entries(const SaveOptions& options, std::vector<source::TreeEntry> entries, Monitor& monitor) {
   const bool store_exists = os::exists(options.store + "/" + store::description_file);
   if (!store_exists && !options.create) (void)store::Store::open_for_writing(options.store, false);  // says why not
-
-  std::optional<ops::StdinSpool> spool;
-  if (std::find(options.sources.begin(), options.sources.end(), "-") != options.sources.end()) {
-    spool.emplace(options.stdin_fd, options.store, monitor);
-  }
-  Job job{.options = options, .monitor = monitor, .entries = find_entries(options, spool)};
+  Job job{.options = options, .monitor = monitor, .entries = std::move(entries)};
 
   store::SetKey set{.step = options.step, .world_size = options.world_size, .attempt = options.attempt.value_or(0)};
   if (store_exists) {
@@ -348,6 +319,7 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
   require_space(options.store, catalog);
   const store::Store store = store::Store::open_for_writing(options.store, options.create);
   store::open_attempt(store, set.attempt);
+  if (auto reason = store::decide_to_save(store, set)) return skipped_report(job, set, std::move(*reason));
   SaveReport report = report_of(job, catalog, 0);
   const auto write_start = Clock::now();
   const os::TemporaryFile temporary(store.scratch(), 0444);
@@ -356,9 +328,20 @@ SaveReport save(const SaveOptions& options, Monitor& monitor) {
   report.stored_bytes = finished.size;
   report.write_seconds = seconds_since(write_start);
   if (options.read_back) read_back(job, temporary.path());
+  const auto commit_start = Clock::now();
   publish_and_commit(job, store, set, temporary.path(), finished.root, report);
+  report.commit_seconds = seconds_since(commit_start);
   report.seconds = seconds_since(job.start);
   return report;
+}
+
+SaveReport save(const SaveOptions& options, Monitor& monitor) {
+  if (options.store.empty()) throw Error(Errc::invalid_argument, "the store has an empty name");
+  ops::check_save_options(options);
+  // Before standard input is read: it's gone then.
+  if (!options.create) (void)store::Store::open_for_writing(options.store, false);
+  ops::SaveInput input = ops::find_input(options, options.store, monitor);
+  return ops::save_entries(options, std::move(input.entries), monitor);
 }
 
 }  // namespace ckpt

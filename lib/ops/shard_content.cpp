@@ -2,10 +2,10 @@
 #include "ops/shard_content.hpp"
 
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "format/constants.hpp"
 #include "format/container_index.hpp"
 #include "ops/source_readers.hpp"
-#include "ops/stop.hpp"
 #include "source/parse.hpp"
 
 #include <ckpt/error.hpp>

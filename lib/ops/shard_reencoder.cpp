@@ -2,9 +2,9 @@
 #include "ops/shard_reencoder.hpp"
 
 #include "core/pipeline.hpp"
+#include "core/stop.hpp"
 #include "format/constants.hpp"
 #include "ops/own_blocks.hpp"
-#include "ops/stop.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/source_readers.hpp"
 
-#include "os/write_lease.hpp"
+#include "source/steady.hpp"
 
 #include <algorithm>
 
@@ -17,16 +17,9 @@ namespace {
 
 std::shared_ptr<const os::AdaptiveReader> open_source(const source::TreeEntry& entry) {
   auto reader = std::make_shared<os::AdaptiveReader>(entry.origin);
-  require_unchanged(entry, *reader);
-  if (os::is_open_for_writing(reader->fd())) {
-    throw Error(Errc::busy, "'" + entry.origin + "' is open for writing in another process")
-        .with_hint("save it again once its writer is done");
-  }
+  source::require_unchanged(entry, reader->fd());
+  source::require_not_open_for_writing(entry, reader->fd());
   return reader;
-}
-
-void require_unchanged(const source::TreeEntry& entry, const os::AdaptiveReader& reader) {
-  if (!source::is_unchanged(entry.status, os::stat_of(reader.fd(), entry.origin))) changed(entry.origin);
 }
 
 std::span<const std::byte> read_source(const os::AdaptiveReader& reader, std::uint64_t offset, std::uint64_t size,
@@ -52,7 +45,7 @@ void SourceReaders::give_back(std::size_t entry) {
   const std::lock_guard lock(mutex_);
   Slot& slot = slots_[entry];
   if (--slot.uses_left > 0) return;
-  require_unchanged(entries_[entry], *slot.reader);
+  source::require_unchanged(entries_[entry], slot.reader->fd());
   slot.reader.reset();
 }
 

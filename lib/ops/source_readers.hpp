@@ -17,9 +17,6 @@ namespace ckpt::ops {
 /// Opens one input. Throws Errc::busy if it's no longer the file that was found, or is open for writing.
 [[nodiscard]] std::shared_ptr<const os::AdaptiveReader> open_source(const source::TreeEntry& entry);
 
-/// Throws Errc::busy if the file has changed since it was found.
-void require_unchanged(const source::TreeEntry& entry, const os::AdaptiveReader& reader);
-
 /// Reads exactly [offset, offset + size), or throws Errc::busy: the file has become shorter.
 [[nodiscard]] std::span<const std::byte> read_source(const os::AdaptiveReader& reader, std::uint64_t offset,
                                                      std::uint64_t size, os::AlignedBuffer& buffer);
@@ -31,7 +28,7 @@ class SourceReaders {
   SourceReaders(const std::vector<source::TreeEntry>& entries, std::vector<std::size_t> uses);
 
   [[nodiscard]] std::shared_ptr<const os::AdaptiveReader> borrow(std::size_t entry);
-  /// Throws as require_unchanged().
+  /// Throws busy if the input changed meanwhile.
   void give_back(std::size_t entry);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/stdin_spool.hpp"
 
-#include "ops/stop.hpp"
+#include "core/stop.hpp"
 #include "os/aligned_buffer.hpp"
 #include "os/small_file.hpp"
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "core/bytes.hpp"
+#include "core/stop.hpp"
 #include "format/container_reader.hpp"
-#include "ops/stop.hpp"
 #include "os/aligned_buffer.hpp"
 
 #include <ckpt/monitor.hpp>

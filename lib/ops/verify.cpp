@@ -4,6 +4,7 @@
 
 #include "format/damaged.hpp"
 #include "ops/repair.hpp"
+#include "ops/throttled_monitor.hpp"
 #include "ops/verify_checkpoint.hpp"
 #include "os/fd.hpp"
 #include "os/small_file.hpp"
@@ -238,8 +239,9 @@ bool VerifyReport::intact() const {
   return non_finite.empty() && std::all_of(damages.begin(), damages.end(), [](const Damage& d) { return d.repaired; });
 }
 
-VerifyReport verify(const VerifyOptions& options, Monitor& monitor) {
+VerifyReport verify(const VerifyOptions& options, Monitor& caller) {
   check_options(options);
+  ops::ThrottledMonitor monitor(caller, options.bytes_per_second);
   const auto start = Clock::now();
   if (!options.state_file.empty()) store::require_state_file(options.state_file);
   VerifyReport report;

@@ -38,6 +38,12 @@ std::optional<std::string> read_small_file(const std::string& path, std::uint64_
   return content;
 }
 
+void write_small_file(const std::string& path, std::string_view content) {
+  Fd file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  write_all(file, std::as_bytes(std::span(content)), path);
+  file.close(path);
+}
+
 bool publish_small_file(const std::string& path, std::string_view content, Publish how, const std::string& scratch) {
   TemporaryFile temporary(scratch, 0666);
   write_all(temporary.fd(), std::as_bytes(std::span(content)), temporary.path());
@@ -101,20 +107,24 @@ void make_directories(const std::string& path) {
   make_directory(path);
 }
 
-std::string unique_name() {
-  static std::atomic<unsigned> counter{0};
+std::string host_name() {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
   std::string name(host.data());
   for (char& c : name) {
     if (c == '/' || c == '.') c = '_';
   }
+  return name.empty() ? "_" : name;
+}
+
+std::string unique_name() {
+  static std::atomic<unsigned> counter{0};
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random = 0;
   std::array<char, 64> rest{};
   std::snprintf(rest.data(), rest.size(), ".%ld.%u-%016llx", static_cast<long>(::getpid()), counter++,
                 static_cast<unsigned long long>(random));
-  return name + rest.data();
+  return host_name() + rest.data();
 }
 
 }  // namespace ckpt::os

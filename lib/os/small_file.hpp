@@ -13,6 +13,9 @@ namespace ckpt::os {
 /// Nothing if there's no such file; Errc::damaged if it's larger than `limit`.
 [[nodiscard]] std::optional<std::string> read_small_file(const std::string& path, std::uint64_t limit);
 
+/// A new file, or what was there with new content. Not synced.
+void write_small_file(const std::string& path, std::string_view content);
+
 enum class Publish {
   replace,    ///< rename over what is there
   first_wins  ///< link: what is there stays
@@ -35,6 +38,9 @@ bool publish_small_file(const std::string& path, std::string_view content, Publi
 bool make_directory(const std::string& path);
 /// Makes a directory and those above it that are missing.
 void make_directories(const std::string& path);
+
+/// This host's name as a part of file names: without dots and slashes, never empty.
+[[nodiscard]] std::string host_name();
 
 /// A name that no other process, thread or host uses: HOST.PID.COUNTER-AND-TIME.
 [[nodiscard]] std::string unique_name();

@@ -6,6 +6,7 @@
 //     shard-00000-of-00004.ckpt           shard-00000-of-00004.1.ckpt: a later version of the same shard
 //   .pending/0000001010.4.2/              a set: step, world size, attempt
 //   .pending/0000001010.4.2.replace       that set may take the place of what is committed at its step
+//   .pending/0000001010.4.2.decision      whether that set is saved or skipped
 //   .pending/attempt-0000000002           attempt 2 has opened the store
 //   .pending/tmp/                         files in the making, locked by their writer
 #pragma once

@@ -6,6 +6,7 @@
 #include "os/temporary_file.hpp"
 #include "store/pins.hpp"
 #include "store/removal.hpp"
+#include "store/skipping.hpp"
 #include "store/swap.hpp"
 
 #include <unistd.h>
@@ -20,6 +21,7 @@ void clean_leftovers(const Store& store) {
   remove_dead_pins(store);
   clean_dead_swaps(store);
   settle_dead_trash(store);
+  remove_old_decisions(store);
   for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
     // Fails where a shard is in it, which is as it should be.
     if (parse_set_name(name)) ::rmdir((store.pending() + "/" + name).c_str());

@@ -6,8 +6,8 @@
 
 namespace ckpt::store {
 
-/// Removes temporary files and pins of dead processes, what dead swaps and removals left, and sets that never got a
-/// shard.
+/// Removes temporary files and pins of dead processes, what dead swaps and removals left, old decisions to skip, and
+/// sets that never got a shard.
 void clean_leftovers(const Store& store);
 
 }  // namespace ckpt::store

@@ -7,6 +7,7 @@
 #include "os/small_file.hpp"
 #include "store/attempts.hpp"
 #include "store/bases.hpp"
+#include "store/skipping.hpp"
 #include "store/swap.hpp"
 
 #include <fcntl.h>
@@ -153,7 +154,9 @@ void drop_set(const Store& store, const SetContent& done) {
     if (known == done.files.end()) continue;
     if (shard->version <= parse_shard_name(known->second)->version) ::unlink((directory + "/" + name).c_str());
   }
-  if (::rmdir(directory.c_str()) == 0) ::unlink(replace_marker(store, done.key).c_str());
+  if (::rmdir(directory.c_str()) != 0) return;
+  ::unlink(replace_marker(store, done.key).c_str());
+  forget_decision(store, done.key);
 }
 
 }  // namespace
@@ -271,6 +274,7 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
     if (::rename(directory.c_str(), target.c_str()) == 0 || errno == ENOENT) {
       os::sync_directory(store.path());
       ::unlink(replace_marker(store, request.set).c_str());
+      forget_decision(store, request.set);
       os::sync_directory(store.pending());
       committed = store.find(request.set.step);
       if (committed) return committed;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ticket.hpp"
 
+#include "core/percent_text.hpp"
 #include "format/constants.hpp"
 #include "format/json_fields.hpp"
 #include "format/sealed_json.hpp"
+#include "os/small_file.hpp"
 
 #include <ckpt/address.hpp>
 
-#include <unistd.h>
 #include <array>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace ckpt::transport {
 namespace {
@@ -41,15 +43,31 @@ T choice(const Names<T, N>& names, const format::JsonFields& fields, const char*
   fields.fail(std::string("field '") + key + "' is none that is known");
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+std::vector<std::string> find_implied(const std::vector<source::TreeEntry>& entries) {
+  std::set<std::string_view> named;
+  std::set<std::string> implied;
+  for (const source::TreeEntry& entry : entries) {
+    const std::string& path = entry.file.path;
+    for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+      const std::string above = path.substr(0, slash);
+      if (!named.contains(above)) implied.insert(above);
+    }
+    named.insert(path);
+  }
+  return {implied.begin(), implied.end()};
 }
 
 }  // namespace
 
-Ticket make_ticket(const SaveOptions& save, std::uint64_t files, std::uint64_t raw_bytes) {
-  return {.save = save, .created = std::time(nullptr), .host = host_name(), .files = files, .raw_bytes = raw_bytes};
+Ticket make_ticket(const SaveOptions& save, const std::vector<source::TreeEntry>& entries) {
+  Ticket ticket{.save = save,
+                .created = std::time(nullptr),
+                .host = os::host_name(),
+                .files = entries.size(),
+                .raw_bytes = 0,
+                .implied_directories = find_implied(entries)};
+  for (const source::TreeEntry& entry : entries) ticket.raw_bytes += entry.file.size;
+  return ticket;
 }
 
 std::string encode_ticket(const Ticket& ticket) {
@@ -74,6 +92,10 @@ std::string encode_ticket(const Ticket& ticket) {
   object["base_step"] = save.base_step;
   object["check"] = save.check;
   if (save.fixed_time) object["fixed_time"] = *save.fixed_time;
+  object["implied_directories"] = nlohmann::ordered_json::array();
+  for (const std::string& path : ticket.implied_directories) {
+    object["implied_directories"].push_back(percent_encode(path));
+  }
   object["meta"] = nlohmann::ordered_json::object();
   for (const auto& [key, value] : save.meta) object["meta"][key] = value;
   return format::seal(object);
@@ -106,6 +128,11 @@ Ticket decode_ticket(std::string_view text, const std::string& name) {
   save.check = fields.truth("check");
   if (fields.has("fixed_time")) save.fixed_time = fields.integer("fixed_time");
   save.meta = fields.texts("meta");
+  for (const std::string& encoded : fields.list_of_texts("implied_directories")) {
+    const auto path = percent_decode(encoded);
+    if (!path || !format::is_safe_path(*path)) fields.fail("an implied directory would leave the tree");
+    ticket.implied_directories.push_back(*path);
+  }
   return ticket;
 }
 

@@ -2,12 +2,15 @@
 // What was asked of a save that someone else makes durable: it travels with the state, as a sealed JSON document.
 #pragma once
 
+#include "source/source_tree.hpp"
+
 #include <ckpt/save.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ckpt::transport {
 
@@ -19,9 +22,12 @@ struct Ticket {
   std::string host;          ///< the producer's
   std::uint64_t files = 0;
   std::uint64_t raw_bytes = 0;
+  /// Directories that are there only since something lies in them: they aren't part of the checkpoint.
+  std::vector<std::string> implied_directories;
 };
 
-[[nodiscard]] Ticket make_ticket(const SaveOptions& save, std::uint64_t files, std::uint64_t raw_bytes);
+/// `entries` are arranged.
+[[nodiscard]] Ticket make_ticket(const SaveOptions& save, const std::vector<source::TreeEntry>& entries);
 
 [[nodiscard]] std::string encode_ticket(const Ticket& ticket);
 /// Throws Damaged; unsupported if a newer version wrote it. `name` is for messages.

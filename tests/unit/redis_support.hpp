@@ -82,11 +82,9 @@ inline State state_of(const std::string& directory, std::uint64_t step = 7) {
 /// Only now: the options are borrowed.
 inline const ckpt::transport::Parcel& pack(State& state) {
   auto entries = ckpt::source::arrange(ckpt::source::collect_tree({.operands = state.options.save.sources}));
-  std::uint64_t bytes = 0;
-  for (const auto& entry : entries) bytes += entry.file.size;
   state.parcel = std::make_unique<ckpt::transport::Parcel>(
       ckpt::transport::Parcel{.options = state.options,
-                              .ticket = ckpt::transport::make_ticket(state.options.save, entries.size(), bytes),
+                              .ticket = ckpt::transport::make_ticket(state.options.save, entries),
                               .entries = std::move(entries)});
   return *state.parcel;
 }

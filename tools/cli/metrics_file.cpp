@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 
 #include "cli/record.hpp"
 
@@ -56,13 +57,46 @@ std::string MetricsFile::label(std::string_view name, std::string_view value) {
   return out + '"';
 }
 
+void Histogram::add(double value) {
+  const auto bound = std::ranges::lower_bound(bounds_, value);
+  ++counts_[static_cast<std::size_t>(bound - bounds_.begin())];
+  sum_ += value;
+}
+
+void MetricsFile::start(std::string_view name, std::string_view help, std::string_view type) {
+  if (std::ranges::find(families_, name, &Family::name) != families_.end()) return;
+  families_.push_back({std::string(name), fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type)});
+}
+
+void MetricsFile::sample(std::string_view family, std::string_view name, double value, std::string_view labels) {
+  const auto found = std::ranges::find(families_, family, &Family::name);
+  found->text += fmt::format("{}{{{}}} {}\n", name, labels, prometheus_number(value));
+}
+
 void MetricsFile::gauge(std::string_view name, std::string_view help, double value, std::string_view labels) {
-  auto family = std::ranges::find(families_, name, &Family::name);
-  if (family == families_.end()) {
-    families_.push_back({std::string(name), fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", name, help)});
-    family = std::prev(families_.end());
+  start(name, help, "gauge");
+  sample(name, name, value, labels);
+}
+
+void MetricsFile::counter(std::string_view name, std::string_view help, double value, std::string_view labels) {
+  start(name, help, "counter");
+  sample(name, name, value, labels);
+}
+
+void MetricsFile::histogram(std::string_view name, std::string_view help, const Histogram& values,
+                            std::string_view labels) {
+  start(name, help, "histogram");
+  const auto labelled = [&](double bound) {
+    return fmt::format("{}{}{}", labels, labels.empty() ? "" : ",", label("le", prometheus_number(bound)));
+  };
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < values.counts_.size(); ++i) {
+    count += values.counts_[i];
+    const double bound = i < values.bounds_.size() ? values.bounds_[i] : std::numeric_limits<double>::infinity();
+    sample(name, fmt::format("{}_bucket", name), static_cast<double>(count), labelled(bound));
   }
-  family->text += fmt::format("{}{{{}}} {}\n", name, labels, prometheus_number(value));
+  sample(name, fmt::format("{}_sum", name), values.sum_, labels);
+  sample(name, fmt::format("{}_count", name), static_cast<double>(count), labels);
 }
 
 void MetricsFile::write(const std::string& path) const {

@@ -36,15 +36,23 @@ struct CheckpointInfo {
   bool retired = false;
 };
 
-/// A save that isn't durable.
+/// A save that isn't durable: one that is staged in a spool, a set that isn't committed, or one that was skipped.
 struct PendingInfo {
   std::uint64_t step = 0;
   std::uint64_t attempt = 0;
   std::uint32_t world_size = 1;
-  std::vector<std::uint32_t> ranks_present;
+  std::vector<std::uint32_t> ranks_present;  ///< of a set: whose shards are there
   SaveState state = SaveState::written;
-  std::string reason;      ///< what it's waiting for
-  double age_seconds = 0;  ///< by the file system's clock
+  std::string reason;                 ///< what it's waiting for, or why it failed
+  double age_seconds = 0;             ///< by the file system's clock
+  std::optional<std::uint32_t> rank;  ///< of a staged save
+  std::string path;                   ///< where its bytes are
+  std::uint64_t raw_bytes = 0;        ///< of a staged save
+};
+
+struct PendingListing {
+  std::vector<PendingInfo> saves;   ///< in order of step
+  std::vector<std::string> unseen;  ///< spools on other hosts' disks, which can't be looked into from here
 };
 
 struct FileInfo {
@@ -88,7 +96,9 @@ struct FileSum {
 /// Committed checkpoints in order of step. Errors: not_found (no store), io.
 [[nodiscard]] CKPT_API std::vector<CheckpointInfo> list_checkpoints(const std::string& store);
 [[nodiscard]] CKPT_API std::vector<CheckpointInfo> list_retired(const std::string& store);
-[[nodiscard]] CKPT_API std::vector<PendingInfo> list_pending(const std::string& store);
+/// `spools` are looked into besides those that the store tells of.
+[[nodiscard]] CKPT_API PendingListing list_pending(const std::string& store,
+                                                   const std::vector<std::string>& spools = {});
 
 /// The one checkpoint that an address names (no selector: the latest). Errors: not_found, damaged, io.
 [[nodiscard]] CKPT_API CheckpointInfo find_checkpoint(const Address& address);

@@ -70,16 +70,19 @@ struct SaveReport {
   std::uint64_t attempt = 0;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  SaveState state = SaveState::written;  ///< written: other ranks are still missing; durable: committed
-  std::string id;                        ///< the checkpoint's id (32 hex digits); empty until it's committed
-  bool unchanged = false;                ///< the same content was there already; nothing was written
+  /// written: other ranks are still missing; durable: committed; skipped: another rank said so, nothing was written
+  SaveState state = SaveState::written;
+  std::string reason;      ///< why it was skipped
+  std::string id;          ///< the checkpoint's id (32 hex digits); empty until it's committed
+  bool unchanged = false;  ///< the same content was there already; nothing was written
   bool suspect = false;
   std::uint64_t files = 0;
   std::uint64_t tensors = 0;
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;
-  double seconds = 0;        ///< in all
-  double write_seconds = 0;  ///< from the first byte read to the container's fsync
+  double seconds = 0;         ///< in all
+  double write_seconds = 0;   ///< from the first byte read to the container's fsync
+  double commit_seconds = 0;  ///< publishing the shard, and committing if the set is complete with it
 };
 
 /// Saves one shard and commits the checkpoint if the set is complete with it. On success everything written

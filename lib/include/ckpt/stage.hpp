@@ -48,6 +48,7 @@ struct StageOptions {
 
   /// Queues to try in turn, as redis://HOST:PORT[/DB]?key=NAME. Empty: the spool.
   std::vector<std::string> to;
+  std::string queue_password;  ///< for all of them; empty: none
   bool until_durable = false;  ///< with `to`: comes back once the shard's fate in the store is known
 };
 

@@ -27,9 +27,10 @@ struct VerifyOptions {
   std::optional<double> sample_percent;
   /// Stops after so many seconds; the next run with a budget goes on there.
   std::optional<double> budget_seconds;
-  bool finite = false;     ///< also name tensors that hold NaN or Inf (implies deep)
-  bool repair = false;     ///< mend single flipped bits
-  std::string state_file;  ///< where results go instead of STORE/.verify/
+  std::uint64_t bytes_per_second = 0;  ///< of stored bytes; 0: as fast as it goes
+  bool finite = false;                 ///< also name tensors that hold NaN or Inf (implies deep)
+  bool repair = false;                 ///< mend single flipped bits
+  std::string state_file;              ///< where results go instead of STORE/.verify/
   unsigned jobs = 0;
 };
 

@@ -5,11 +5,11 @@
 #include <ckpt/error.hpp>
 #include <ckpt/monitor.hpp>
 
-namespace ckpt::ops {
+namespace ckpt {
 
 /// Throws Errc::interrupted if the caller wants no more.
 inline void require_no_stop(const Monitor& monitor) {
   if (monitor.stop_requested()) throw Error(Errc::interrupted, "interrupted");
 }
 
-}  // namespace ckpt::ops
+}  // namespace ckpt

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for others to make durable what was handed over: a look every few milliseconds at spools, sets and steps.
+#include <ckpt/wait.hpp>
+
+#include "core/stop.hpp"
+#include "format/damaged.hpp"
+#include "os/file_lock.hpp"
+#include "store/attempts.hpp"
+#include "store/pending_set.hpp"
+#include "store/skipping.hpp"
+#include "store/store.hpp"
+#include "transport/spool_places.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <thread>
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using transport::Entry;
+using transport::Spool;
+using transport::Stage;
+
+constexpr auto poll = std::chrono::milliseconds(25);
+constexpr auto worker_pause = std::chrono::seconds(1);
+
+/// All that is on its way at one moment.
+struct Look {
+  std::map<std::uint64_t, std::string> moving;   ///< steps, with what they wait for
+  std::map<std::uint64_t, std::string> failed;   ///< steps, with the reason
+  std::map<std::uint64_t, std::string> skipped;  ///< the same
+};
+
+class Waiter {
+ public:
+  Waiter(const WaitOptions& options, Monitor& monitor)
+      : options_(options), monitor_(monitor), store_(store::Store::open(options.what.store)) {}
+
+  WaitReport run() {
+    const auto start = Clock::now();
+    Look look = this->look();
+    std::set<std::uint64_t> waiting = targets(look);
+    WaitReport report;
+    std::map<std::uint64_t, WaitOutcome> outcomes;
+    while (true) {
+      for (auto step = waiting.begin(); step != waiting.end();) {
+        outcomes[*step] = outcome_of(*step, look);
+        step = is_final(outcomes[*step].state) ? waiting.erase(step) : std::next(step);
+      }
+      if (waiting.empty()) break;
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      if (options_.timeout_seconds && seconds >= *options_.timeout_seconds) {
+        report.timed_out = true;
+        break;
+      }
+      require_no_stop(monitor_);
+      start_workers();
+      std::this_thread::sleep_for(poll);
+      look = this->look();
+    }
+    for (auto& [step, outcome] : outcomes) report.outcomes.push_back(std::move(outcome));
+    report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return report;
+  }
+
+ private:
+  static bool is_final(SaveState state) {
+    return state == SaveState::durable || state == SaveState::failed || state == SaveState::skipped;
+  }
+
+  /// Spools before sets, sets before steps: a save moves the other way, and is seen in one of them.
+  Look look() {
+    const std::uint64_t attempt = store::highest_attempt(store_);
+    Look look;
+    spools_ = transport::reachable_spools(store_.path(), options_.spools);
+    for (const Spool& spool : spools_) {
+      for (const Stage stage : {Stage::incoming, Stage::staged}) {
+        for (const Entry& entry : spool.entries(stage)) {
+          if (entry.name.set.attempt < attempt) continue;
+          const auto trouble = transport::read_trouble(entry);
+          look.moving[entry.name.set.step] = trouble ? trouble->reason : "staged";
+        }
+      }
+      for (const Entry& entry : spool.entries(Stage::failed)) {
+        if (entry.name.set.attempt >= attempt) note_failure(entry, look);
+      }
+    }
+    const std::vector<std::uint64_t> steps = store_.steps();
+    const auto is_newer = [&](std::uint64_t step) { return steps.empty() || step > steps.back(); };
+    for (const store::SetContent& set : store::pending_sets(store_)) {
+      const bool asked_for = options_.what.selector.kind == Selector::Kind::step;
+      if (set.key.attempt < attempt || (!asked_for && !is_newer(set.key.step))) continue;
+      look.moving.try_emplace(set.key.step, set.complete() ? "complete" : "written; other ranks are missing");
+    }
+    for (const store::SkippedSet& set : store::skipped_sets(store_)) {
+      const bool asked_for = options_.what.selector.kind == Selector::Kind::step;
+      if (set.key.attempt >= attempt && (asked_for || is_newer(set.key.step)))
+        look.skipped.emplace(set.key.step, set.reason);
+    }
+    return look;
+  }
+
+  void note_failure(const Entry& entry, Look& look) const {
+    // Saved all the same, by another try: unless this was to take the place of what was there.
+    const bool is_there = store_.find(entry.name.set.step).has_value();
+    if (is_there && !replaces(entry)) return;
+    const auto trouble = transport::read_trouble(entry);
+    look.failed[entry.name.set.step] = (trouble ? trouble->reason : std::string("for a reason that isn't known")) +
+                                       "; it's kept in '" + entry.path + "'";
+  }
+
+  static bool replaces(const Entry& entry) {
+    try {
+      return transport::read_ticket(entry).save.replace;
+    } catch (const Error&) {
+      return false;  // it failed because its ticket can't be read
+    }
+  }
+
+  std::set<std::uint64_t> targets(const Look& look) const {
+    const Selector& selector = options_.what.selector;
+    std::set<std::uint64_t> steps;
+    if (selector.kind == Selector::Kind::none) {
+      for (const auto* side : {&look.moving, &look.failed, &look.skipped}) {
+        for (const auto& [step, reason] : *side) steps.insert(step);
+      }
+      return steps;
+    }
+    if (selector.kind != Selector::Kind::step)
+      throw Error(Errc::invalid_argument, "'" + to_string(options_.what) + "' names no step to wait for");
+    return {selector.step};
+  }
+
+  WaitOutcome outcome_of(std::uint64_t step, const Look& look) const {
+    WaitOutcome outcome{.step = step, .state = SaveState::staged, .reason = {}, .id = {}};
+    if (const auto failed = look.failed.find(step); failed != look.failed.end()) {
+      outcome.state = SaveState::failed;
+      outcome.reason = failed->second;
+      return outcome;
+    }
+    if (const auto moving = look.moving.find(step); moving != look.moving.end()) {
+      outcome.reason = moving->second;
+      return outcome;
+    }
+    // Nothing is on its way any more: then it has arrived, or never will.
+    if (const auto committed = store_.find(step)) {
+      outcome.state = SaveState::durable;
+      outcome.id = to_hex(committed->manifest.id);
+      return outcome;
+    }
+    const auto skipped = look.skipped.find(step);
+    if (skipped == look.skipped.end()) {
+      throw Error(Errc::not_found, "'" + store_.address(step) + "' is neither stored nor on its way")
+          .with_hint("ckpt-ls --pending lists what is on its way; it's not here if its spool is on another host");
+    }
+    outcome.state = SaveState::skipped;
+    outcome.reason = skipped->second;
+    return outcome;
+  }
+
+  void start_workers() {
+    if (!options_.start_worker || Clock::now() < next_start_) return;
+    next_start_ = Clock::now() + worker_pause;
+    for (const Spool& spool : spools_) {
+      const bool has_work = !spool.entries(Stage::staged).empty() || !spool.entries(Stage::incoming).empty();
+      if (has_work && !transport::is_drained_by_someone(spool)) options_.start_worker(spool.path());
+    }
+  }
+
+  const WaitOptions& options_;
+  Monitor& monitor_;
+  store::Store store_;
+  std::vector<Spool> spools_;
+  Clock::time_point next_start_ = Clock::now();
+};
+
+}  // namespace
+
+bool WaitReport::all_durable() const {
+  return !timed_out && std::all_of(outcomes.begin(), outcomes.end(),
+                                   [](const WaitOutcome& outcome) { return outcome.state == SaveState::durable; });
+}
+
+WaitReport wait(const WaitOptions& options, Monitor& monitor) { return Waiter(options, monitor).run(); }
+
+}  // namespace ckpt
