@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/piece_reader.hpp"
 
-#include "os/write_lease.hpp"
+#include "source/steady.hpp"
 #include "transport/announcement.hpp"
 
 #include <ckpt/error.hpp>
@@ -17,10 +17,6 @@ namespace {
 
 [[noreturn]] void changed(const source::TreeEntry& entry) {
   refuse("'" + entry.origin + "' changed while it was being read");
-}
-
-void require_unchanged(const source::TreeEntry& entry, const os::AdaptiveReader& reader) {
-  if (!source::is_unchanged(entry.status, os::stat_of(reader.fd(), entry.origin))) changed(entry);
 }
 
 }  // namespace
@@ -39,9 +35,8 @@ std::shared_ptr<const os::AdaptiveReader> PieceReader::open(File& file) {
   const std::lock_guard lock(mutex_);
   if (file.reader == nullptr) {
     auto reader = std::make_shared<const os::AdaptiveReader>(file.entry->origin);
-    require_unchanged(*file.entry, *reader);
-    if (os::is_open_for_writing(reader->fd()))
-      refuse("'" + file.entry->origin + "' is open for writing in another process");
+    source::require_unchanged(*file.entry, reader->fd());
+    source::require_not_open_for_writing(*file.entry, reader->fd());
     file.reader = std::move(reader);
   }
   return file.reader;
@@ -70,7 +65,7 @@ std::span<const std::byte> PieceReader::read(std::uint64_t number, os::AlignedBu
       if (os::read_at(reader->fd(), at - file->begin, part, reader->path()) != size) changed(*file->entry);
       piece = buffer.span().first(at - begin + size);
     }
-    require_unchanged(*file->entry, *reader);
+    source::require_unchanged(*file->entry, reader->fd());
     at += size;
     if (at == file_end) close(*file);
   }

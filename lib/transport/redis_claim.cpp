@@ -3,14 +3,11 @@
 
 #include "core/pipeline.hpp"
 #include "format/damaged.hpp"
-#include "os/small_file.hpp"
+#include "os/fd.hpp"
 #include "transport/piece_source.hpp"
 #include "transport/tree_writer.hpp"
 
-#include <sys/stat.h>
-#include <cerrno>
-#include <filesystem>
-#include <system_error>
+#include <algorithm>
 #include <utility>
 
 namespace ckpt::transport {
@@ -19,18 +16,6 @@ namespace {
 constexpr unsigned fetchers = 2;
 constexpr std::size_t fetched_ahead = 3;
 constexpr std::chrono::milliseconds pause_after_release{1000};
-
-/// Directories may forbid what they hold to be removed.
-void remove_tree(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code failure;
-  for (fs::recursive_directory_iterator each(path, failure), end; !failure && each != end; each.increment(failure)) {
-    std::error_code ignored;
-    if (each->is_directory(ignored) && !each->is_symlink(ignored))
-      fs::permissions(each->path(), fs::perms::owner_all, fs::perm_options::add, ignored);
-  }
-  fs::remove_all(path, failure);
-}
 
 }  // namespace
 
@@ -56,8 +41,7 @@ RedisClaim::~RedisClaim() {
 
 void RedisClaim::let_go() {
   keeper_.reset();
-  if (!directory_.empty()) remove_tree(directory_);
-  directory_.clear();
+  tree_.reset();
 }
 
 std::string RedisClaim::fetch(Monitor& monitor) {
@@ -65,10 +49,9 @@ std::string RedisClaim::fetch(Monitor& monitor) {
     throw Error(Errc::no_space, "no room for the " + std::to_string(announcement_.bytes) + " bytes of shard " +
                                     shard_.shard + " in '" + session_->scratch + "'");
   }
-  if (!directory_.empty()) remove_tree(directory_);
-  directory_ = session_->scratch + "/" + os::unique_name();
-  fetch_into(directory_, monitor);
-  return directory_;
+  tree_.emplace(session_->scratch);
+  fetch_into(tree_->path(), monitor);
+  return tree_->path();
 }
 
 void RedisClaim::fetch_into(const std::string& tree, Monitor& monitor) {

@@ -5,6 +5,7 @@
 #include "transport/announcement.hpp"
 #include "transport/claim_keeper.hpp"
 #include "transport/door.hpp"
+#include "transport/fetched_tree.hpp"
 #include "transport/outcome.hpp"
 #include "transport/patience.hpp"
 #include "transport/redis_inlet.hpp"
@@ -54,7 +55,7 @@ class RedisClaim final : public Claim {
   std::shared_ptr<const RedisSession> session_;
   QueuedShard shard_;
   Announcement announcement_;
-  std::string directory_;  ///< of this claim; empty: not made yet
+  std::optional<FetchedTree> tree_;
   std::optional<ClaimKeeper> keeper_;
   bool settled_ = false;
 };

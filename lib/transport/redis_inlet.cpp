@@ -11,6 +11,7 @@ namespace {
 
 /// So many malformed entries are passed over before the caller is asked again.
 constexpr int most_refused = 100;
+constexpr std::chrono::milliseconds pause_after_trouble{500};
 
 Announcement read_announcement(RedisConnection& connection, const RedisQueue& queue, const QueuedShard& shard) {
   const std::string name = "announcement of " + shard.shard;
@@ -20,18 +21,6 @@ Announcement read_announcement(RedisConnection& connection, const RedisQueue& qu
   const auto size = connection.get(queue.announcement_key(shard.shard), bytes);
   if (size != bytes.size()) throw Error(Errc::damaged, "'" + name + "' has changed");
   return decode_announcement(bytes, name);
-}
-
-/// A connection that was idle for long may be one that the other side has closed.
-template <class Act>
-auto again_if_stale(RedisConnection& connection, const Act& act) {
-  const bool was_open = connection.is_open();
-  try {
-    return act();
-  } catch (const RedisTrouble&) {
-    if (!was_open || connection.is_open()) throw;
-  }
-  return act();
 }
 
 }  // namespace
@@ -44,7 +33,9 @@ RedisInlet::RedisInlet(RedisAddress address, const std::string& password, std::s
                                                                  .scratch = std::move(scratch),
                                                                  .settings = settings})),
       connection_(session_->connect()),
-      queue_(connection_, session_->address.key) {}
+      queue_(connection_, session_->address.key) {
+  remove_dead_fetched_trees(session_->scratch);
+}
 
 RedisInlet::~RedisInlet() {
   try {
@@ -54,10 +45,32 @@ RedisInlet::~RedisInlet() {
   }
 }
 
+template <class Act>
+auto RedisInlet::reach(const Act& act) {
+  if (Clock::now() < next_try_) throw RedisTrouble(Errc::busy, trouble_);
+  const bool was_open = connection_.is_open();
+  const auto attempt = [&] {
+    try {
+      return act();
+    } catch (const RedisTrouble& trouble) {
+      trouble_ = trouble.what();
+      next_try_ = Clock::now() + pause_after_trouble;
+      throw;
+    }
+  };
+  try {
+    return attempt();
+  } catch (const RedisTrouble&) {
+    // One that was idle for long may be one that the other side has closed.
+    if (!was_open || connection_.is_open()) throw;
+  }
+  next_try_ = Clock::now();
+  return attempt();
+}
+
 std::unique_ptr<Claim> RedisInlet::claim(Monitor& monitor) {
   for (int i = 0; i < most_refused; ++i) {
-    const Delivery delivery =
-        again_if_stale(connection_, [&] { return queue_.claim(session_->consumer, session_->settings.dead_after); });
+    const Delivery delivery = reach([&] { return queue_.claim(session_->consumer, session_->settings.dead_after); });
     if (!delivery.refused.empty()) {
       monitor.warning("'" + name() + "': " + delivery.refused);
       continue;
@@ -85,7 +98,7 @@ std::unique_ptr<Claim> RedisInlet::claim(Monitor& monitor) {
 }
 
 Backlog RedisInlet::backlog() {
-  const QueueDepth depth = again_if_stale(connection_, [&] { return queue_.depth(); });
+  const QueueDepth depth = reach([&] { return queue_.depth(); });
   return {.saves = depth.saves,
           .bytes = depth.bytes,
           .oldest_seconds = depth.oldest_seconds,

@@ -19,7 +19,7 @@ struct RedisInletSettings {
   std::chrono::milliseconds dead_after{5000};
   std::chrono::milliseconds renew_every{1000};
   /// How long to try to reach Redis while a shard is in hand.
-  std::chrono::milliseconds patience{60000};
+  std::chrono::milliseconds patience{20000};
   /// How long a waiting producer finds what became of its shard.
   std::chrono::milliseconds outcome_kept{600000};
   /// What so many servers in a row died of is given to none any more.
@@ -30,7 +30,8 @@ struct RedisSession;
 
 class RedisInlet final : public Inlet {
  public:
-  /// `scratch` is a directory that exists, on the store's disk, where states are put together.
+  /// `scratch` is a directory that exists, on the store's disk, where states are put together. What servers that died
+  /// left in it is removed.
   RedisInlet(RedisAddress address, const std::string& password, std::string scratch, RedisInletSettings settings = {});
   ~RedisInlet() override;
   RedisInlet(const RedisInlet&) = delete;
@@ -41,9 +42,17 @@ class RedisInlet final : public Inlet {
   [[nodiscard]] std::string name() const override;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Doesn't try again at once while Redis is out of reach: callers have other doors to look after.
+  template <class Act>
+  auto reach(const Act& act);
+
   std::shared_ptr<const RedisSession> session_;
   RedisConnection connection_;
   RedisQueue queue_;
+  std::string trouble_;  ///< of the last try
+  Clock::time_point next_try_ = Clock::now();
 };
 
 }  // namespace ckpt::transport

@@ -3,6 +3,7 @@
 
 #include "core/pipeline.hpp"
 #include "transport/announcement.hpp"
+#include "transport/consumed_input.hpp"
 #include "transport/outcome.hpp"
 #include "transport/patience.hpp"
 #include "transport/piece_reader.hpp"
@@ -220,6 +221,7 @@ Receipt RedisOutlet::hand_over(const Parcel& parcel, Monitor& monitor) {
     if (!upload.withdraw()) throw;
   }
   upload.forget();
+  if (parcel.options.consume) remove_inputs(parcel.entries, monitor);
   Receipt receipt{.state = SaveState::staged, .how = "queue", .reason = {}};
   if (!parcel.options.until_durable) return receipt;
   if (const auto outcome = upload.wait_for_outcome()) {
