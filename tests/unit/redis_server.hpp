@@ -32,9 +32,9 @@ class RedisServer {
 
   void start() {
     std::vector<std::string> arguments = {
-        "redis-server",    "--port", std::to_string(port_), "--bind", "127.0.0.1",   "--dir", directory_.path(),
-        "--save",          "",       "--appendonly",        "yes",    "--daemonize", "no",    "--logfile",
-        directory_ / "log"};
+        "redis-server", "--port",    std::to_string(port_), "--bind", "127.0.0.1",     "--dir",  directory_.path(),
+        "--save",       "",          "--appendonly",        "yes",    "--appendfsync", "always", "--daemonize",
+        "no",           "--logfile", directory_ / "log"};
     arguments.insert(arguments.end(), options_.begin(), options_.end());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
