@@ -4,10 +4,10 @@
 #include "core/pipeline.hpp"
 #include "format/damaged.hpp"
 #include "os/fd.hpp"
+#include "os/small_file.hpp"
 #include "transport/piece_source.hpp"
 #include "transport/tree_writer.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace ckpt::transport {
@@ -15,9 +15,17 @@ namespace {
 
 constexpr unsigned fetchers = 2;
 constexpr std::size_t fetched_ahead = 3;
-constexpr std::chrono::milliseconds pause_after_release{1000};
 
 }  // namespace
+
+RedisSession::RedisSession(RedisAddress where, const std::string& given_password, std::string scratch_directory,
+                           const RedisInletSettings& all_settings)
+    : address(std::move(where)),
+      password(redis_password(address, given_password)),
+      consumer(os::unique_name()),
+      scratch(std::move(scratch_directory)),
+      settings(all_settings),
+      pauses(settings.dead_after) {}
 
 RedisClaim::RedisClaim(std::shared_ptr<const RedisSession> session, QueuedShard shard, Announcement announcement)
     : session_(std::move(session)), shard_(std::move(shard)), announcement_(std::move(announcement)) {
@@ -106,6 +114,7 @@ void RedisClaim::done(const SaveReport& report) {
     (void)queue.settle(shard_, announcement_.pieces, outcome, session_->settings.outcome_kept);
   });
   settled_ = true;
+  session_->pauses.forget(shard_.shard);
   let_go();
 }
 
@@ -116,17 +125,16 @@ bool RedisClaim::fail(const std::string& reason) {
     failure = queue.fail(shard_, session_->consumer, reason, outcome, session_->settings.outcome_kept);
   });
   settled_ = true;
+  session_->pauses.forget(shard_.shard);
   let_go();
   return failure == Failure::buried;
 }
 
 void RedisClaim::release(const std::string& reason) {
-  // What waits for another's doing isn't tried again at once; what this server just leaves is another's at once.
-  const auto pause = reason.empty() ? std::chrono::milliseconds(0) : pause_after_release;
-  insist([&](RedisQueue& queue) {
-    queue.give_back(shard_, session_->consumer,
-                    std::max(session_->settings.dead_after - pause, std::chrono::milliseconds(0)));
-  });
+  // What this server only leaves is another's at once.
+  const auto pause = reason.empty() ? std::chrono::milliseconds(0) : session_->pauses.next(shard_.shard);
+  insist(
+      [&](RedisQueue& queue) { queue.give_back(shard_, session_->consumer, session_->settings.dead_after - pause); });
   settled_ = true;
   let_go();
 }

@@ -9,6 +9,7 @@
 #include "transport/outcome.hpp"
 #include "transport/patience.hpp"
 #include "transport/redis_inlet.hpp"
+#include "transport/release_pauses.hpp"
 
 #include <functional>
 #include <memory>
@@ -19,11 +20,15 @@ namespace ckpt::transport {
 
 /// What the claims of one server share.
 struct RedisSession {
+  RedisSession(RedisAddress where, const std::string& given_password, std::string scratch_directory,
+               const RedisInletSettings& all_settings);
+
   RedisAddress address;
   std::string password;
   std::string consumer;
   std::string scratch;
   RedisInletSettings settings;
+  mutable ReleasePauses pauses;
 
   [[nodiscard]] RedisConnection connect(RedisConnection::Stop stop = {}) const {
     return {address, password, {}, std::move(stop)};
@@ -48,7 +53,6 @@ class RedisClaim final : public Claim {
   void fetch_into(const std::string& tree, Monitor& monitor);
   /// Tries again what fails for a reason that passes.
   void insist(const std::function<void(RedisQueue&)>& act);
-  void give_back(std::chrono::milliseconds pause);
   void let_go();
   [[nodiscard]] std::string outcome_text(const Outcome& outcome) const;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/redis_inlet.hpp"
 
-#include "os/small_file.hpp"
 #include "transport/redis_claim.hpp"
 
 #include <utility>
@@ -27,11 +26,7 @@ Announcement read_announcement(RedisConnection& connection, const RedisQueue& qu
 
 RedisInlet::RedisInlet(RedisAddress address, const std::string& password, std::string scratch,
                        RedisInletSettings settings)
-    : session_(std::make_shared<const RedisSession>(RedisSession{.address = address,
-                                                                 .password = redis_password(address, password),
-                                                                 .consumer = os::unique_name(),
-                                                                 .scratch = std::move(scratch),
-                                                                 .settings = settings})),
+    : session_(std::make_shared<const RedisSession>(std::move(address), password, std::move(scratch), settings)),
       connection_(session_->connect()),
       queue_(connection_, session_->address.key) {
   remove_dead_fetched_trees(session_->scratch);

@@ -39,11 +39,11 @@ def content(root):
     return found
 
 
-def wait_for(condition, what, seconds=60):
+def wait_for(condition, what, seconds=60, pause=0.1):
     deadline = time.monotonic() + seconds
     while not condition():
         check(time.monotonic() < deadline, lambda: f"not within {seconds} s: {what}")
-        time.sleep(0.1)
+        time.sleep(pause)
 
 
 class Server:
@@ -200,6 +200,27 @@ def test_a_server_that_is_told_to_end_leaves_the_rest_to_others():
             wait_for(lambda: redis.keys() == [], "an empty Redis")
 
 
+def test_a_killed_servers_shard_is_anothers_within_ten_seconds():
+    put("in/a", noise(1, 200_000_000))
+    with RedisServer() as redis:
+        run("ckpt-save", "--encode=raw", f"--to={redis.url()}", "in", "@3", stderr=False)
+        first = Server(redis)
+        scratch = lambda: os.listdir("st/.pending/tmp") if os.path.exists("st/.pending/tmp") else []
+        wait_for(lambda: any(name.startswith("fetched.") for name in scratch()), "a server at work", pause=0.005)
+        first.kill()
+        check(not is_committed(3), "it was too quick to be killed")
+        killed = time.monotonic()
+        with Server(redis, "st", "-v"):
+            consumers = lambda: [who[0] for who in redis.call("XPENDING", "q", "ckpt")[3] or []]
+            before = consumers()
+            wait_for(lambda: redis.call("EXISTS", "q") == 0 or consumers() != before, "another server")
+            took = time.monotonic() - killed
+            check(took < 10, f"it took {took:.1f} s")
+            wait_for(lambda: redis.keys() == [], "an empty Redis")
+        check(os.listdir("st/.pending/tmp") == [], "what the dead server fetched is still there")
+    restores(3, "in")
+
+
 class Killers:
     """Three ranks that save one step after the other, two servers, one Redis: all are killed now and then."""
 
@@ -318,7 +339,7 @@ def test_no_accepted_state_is_lost_and_no_partial_one_seen_whoever_is_killed():
         complete = set.intersection(*killers.accepted)
         check(complete, f"seed {SEED}: nothing was accepted")
         wait_for(lambda: all(is_committed(step) for step in complete),
-                 lambda: f"seed {SEED}: of {sorted(complete)} there are {os.listdir('st')}", 120)
+                 f"seed {SEED}: all of {sorted(complete)}", 120)
         wait_for(lambda: what_stays(killers.redis) == [], f"seed {SEED}: an empty queue", 60)
         check(killers.redis.call("XLEN", "q:dead") == 0, f"seed {SEED}: dead letters")
         if SECONDS > 60:
