@@ -4,7 +4,7 @@
 #include "format/damaged.hpp"
 #include "transport/redis_tls.hpp"
 
-#include <hiredis/hiredis.h>
+#include <hiredis.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <algorithm>
@@ -140,7 +140,10 @@ void RedisConnection::open() {
   try {
     if (redisSetTimeout(context_.get(), to_timeval(limits_.answer)) != REDIS_OK) lose(context_->errstr);
     if (redisEnableKeepAlive(context_.get()) != REDIS_OK) lose(context_->errstr);
-    if (address_.tls) start_tls(*context_, address_);
+    if (address_.tls) {
+      const WithoutSigpipe guard;
+      start_tls(*context_, address_);
+    }
     login();
   } catch (...) {
     close();
@@ -272,6 +275,7 @@ void RedisConnection::read_exactly(std::span<std::byte> into) {
 void RedisConnection::read_more() {
   if (address_.tls) {
     require_no_stop();
+    const WithoutSigpipe guard;
     if (redisBufferRead(context_.get()) != REDIS_OK) lose(context_->errstr);
     return;
   }

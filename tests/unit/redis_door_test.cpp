@@ -482,6 +482,16 @@ TEST_SUITE("redis door") {
     claim->done({});
   }
 
+  TEST_CASE("TLS that isn't there, on this side or the other, is said so") {
+    Queued queued(0);
+    State state = state_of(queued.input.path());
+    state.options.timeout_seconds = 0.2;
+    RedisAddress address = queued.server.address();
+    address.tls = true;
+    const auto code = error_of([&] { (void)RedisOutlet(address, "").hand_over(pack(state), queued.spy); });
+    CHECK((code == Errc::unsupported || code == Errc::busy));
+  }
+
   TEST_CASE("hostile entries cost themselves only") {
     Queued queued(0);
     const auto add = [&](const std::vector<std::string_view>& fields) {
