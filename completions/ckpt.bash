@@ -7,16 +7,21 @@ _ckpt_options() {
   case $1 in
     ckpt-save)
       echo "$common -C --directory= --files-from= --name= --owner --allow-malformed --meta= --rank= --world-size=
-        --attempt= --resumed-from= --replace --base= --encode= --no-check --no-create --read-back --umask= -j --jobs= --metrics-file=" ;;
+        --attempt= --resumed-from= --replace --base= --encode= --no-check --no-create --read-back --umask= --detach
+        --consume --spool= --to= --durable --max-staged= --when-full= --timeout= -j --jobs= --metrics-file=" ;;
+    ckpt-wait)
+      echo "$common --timeout= --spool= -j --jobs=" ;;
+    ckpt-serve)
+      echo "$common --spool= --from= --until-idle --prune= --scrub= --compress -j --jobs= --metrics-file=" ;;
     ckpt-restore)
       echo "$common --file= --rank= --fallback --allow-lossy --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
         -j --jobs=" ;;
     ckpt-verify)
-      echo "$common --quick --deep --finite --sample= --budget= --repair --state= -j --jobs= --metrics-file=" ;;
+      echo "$common --quick --deep --finite --sample= --budget= --bwlimit= --repair --state= -j --jobs= --metrics-file=" ;;
     ckpt-diff)
       echo "$common --tolerance= --whole -s --summarize --depth= --sort= --top= --plot= -j --jobs=" ;;
     ckpt-ls)
-      echo "$common --pending --retired --tensors --tensor= --stats --sums --get= --exists -j --jobs=" ;;
+      echo "$common --pending --spool= --retired --tensors --tensor= --stats --sums --get= --exists -j --jobs=" ;;
     ckpt-compress)
       echo "$common --encode= --level= --max-chain= --base= --newest-full --across-ranks --rebase
         --drop= --quantize= --sparsify= --older-than= -n --dry-run -j --jobs= --metrics-file=" ;;
@@ -38,11 +43,13 @@ _ckpt_value() {
     --get)
       mapfile -t COMPREPLY < <(compgen -W 'step state id attempt world_size shards files tensors raw_bytes
         stored_bytes ratio time meta marks detail retired' -- "$2") ;;
-    -C | --directory) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
+    --when-full) mapfile -t COMPREPLY < <(compgen -W 'wait fail skip' -- "$2") ;;
+    -C | --directory | --spool) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
     -o | --output | --files-from | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
       --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --level | --max-chain | \
-      --drop | --quantize | --sparsify | --older-than | --tolerance | --depth | --top) COMPREPLY=() ;;
+      --drop | --quantize | --sparsify | --older-than | --tolerance | --depth | --top | --to | --from | --max-staged | \
+      --timeout | --bwlimit | --prune | --scrub) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }
@@ -74,4 +81,4 @@ _ckpt() {
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
 }
 
-complete -F _ckpt ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune
+complete -F _ckpt ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune

@@ -11,7 +11,7 @@ function __ckpt_steps
     end
 end
 
-for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune
+for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune
     complete -c $c -a '(__ckpt_steps)'
     complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
     complete -c $c -l json -d 'The same as --format=json'
@@ -27,7 +27,7 @@ for c in ckpt-save ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt
     complete -c $c -s j -l jobs -x -d 'Worker threads'
 end
 
-for c in ckpt-save ckpt-verify ckpt-compress ckpt-prune
+for c in ckpt-save ckpt-serve ckpt-verify ckpt-compress ckpt-prune
     complete -c $c -l metrics-file -r -F -d 'Results for Prometheus'
 end
 
@@ -48,6 +48,24 @@ complete -c ckpt-save -l no-check -d 'Believe what was encoded'
 complete -c ckpt-save -l no-create -d 'The store must exist'
 complete -c ckpt-save -l read-back -d 'Read again and check before the commit'
 complete -c ckpt-save -l umask -x -d 'Permissions not given'
+complete -c ckpt-save -l detach -d 'End once it is staged'
+complete -c ckpt-save -l consume -d 'Move the input away'
+complete -c ckpt-save -l spool -x -a '(__fish_complete_directories)' -d 'Stage in this directory'
+complete -c ckpt-save -l to -x -d 'Stage in this queue'
+complete -c ckpt-save -l durable -d 'Wait until a server has stored it'
+complete -c ckpt-save -l max-staged -x -d 'No more than this at once'
+complete -c ckpt-save -l when-full -x -a 'wait fail skip' -d 'What to do then'
+complete -c ckpt-save -l timeout -x -d 'Wait no longer than this'
+
+complete -c ckpt-wait -l timeout -x -d 'Wait no longer than this'
+complete -c ckpt-wait -l spool -x -a '(__fish_complete_directories)' -d 'Look here too'
+
+complete -c ckpt-serve -l spool -x -a '(__fish_complete_directories)' -d 'Drain this spool too'
+complete -c ckpt-serve -l from -x -d 'Read this queue'
+complete -c ckpt-serve -l until-idle -d 'End once nothing is staged'
+complete -c ckpt-serve -l prune -x -d 'Remove checkpoints by this policy'
+complete -c ckpt-serve -l scrub -x -d 'Verify every byte at this rate'
+complete -c ckpt-serve -l compress -d 'The newest in full, older ones against newer'
 
 complete -c ckpt-restore -l file -x -d 'These files only'
 complete -c ckpt-restore -l rank -x -d 'Shard of this rank only'
@@ -65,10 +83,12 @@ complete -c ckpt-verify -l deep -d 'Decode every block'
 complete -c ckpt-verify -l finite -d 'Name tensors that hold NaN or Inf'
 complete -c ckpt-verify -l sample -x -d 'Share of the bytes'
 complete -c ckpt-verify -l budget -x -d 'Stop after this time'
+complete -c ckpt-verify -l bwlimit -x -d 'Read no more in a second'
 complete -c ckpt-verify -l repair -d 'Mend single flipped bits'
 complete -c ckpt-verify -l state -r -F -d 'Keep results in this file'
 
-complete -c ckpt-ls -l pending -d 'Sets that are not committed'
+complete -c ckpt-ls -l pending -d 'Saves that are not durable'
+complete -c ckpt-ls -l spool -x -a '(__fish_complete_directories)' -d 'Look into this spool too'
 complete -c ckpt-ls -l retired -d 'Checkpoints left behind'
 complete -c ckpt-ls -l tensors -d 'Tensors of a checkpoint'
 complete -c ckpt-ls -l tensor -x -d 'These tensors only'

@@ -68,6 +68,8 @@ class Observer final : public ServeObserver {
   }
 
   void turn(const std::vector<DoorState>& doors) override {
+    if (!ready_) notice_.ready();
+    ready_ = true;
     std::uint64_t waiting = 0;
     for (const DoorState& door : doors) waiting += door.saves;
     notice_.alive();
@@ -97,6 +99,7 @@ class Observer final : public ServeObserver {
                      {"write_seconds", save.write_seconds},
                      {"commit_seconds", save.commit_seconds},
                      {"total_seconds", save.total_seconds}}});
+    program_.output().flush();  // someone may be following
   }
 
   Program& program_;
@@ -104,6 +107,7 @@ class Observer final : public ServeObserver {
   ServerMetrics& metrics_;
   ServiceNotice& notice_;
   std::uint64_t saves_ = 0;
+  bool ready_ = false;
 };
 
 void add_chores(Request& request) {
@@ -141,7 +145,7 @@ int body(Program& program) {
   Report report = program.report("ckpt-serve/1");
   report.header({{"store", address.store}});
   Observer observer(program, report, metrics, notice);
-  notice.ready();
+  program.output().flush();
   serve(serve_options, observer);
   notice.stopping();
   metrics.write(true);

@@ -150,8 +150,9 @@ void require_background(const Program& program, const SaveRequest& request, cons
     throw usage_error(program, "a save goes to a spool or --to a queue");
   if (spelling.durable && stage.to.empty()) throw usage_error(program, "--durable needs --to");
   if (request.detach || !stage.to.empty()) return;
-  if (stage.consume || !stage.spool.empty() || stage.limit.bytes || stage.limit.saves)
-    throw usage_error(program, "--consume, --spool and --max-staged need --detach");
+  const bool waits = stage.when_full != WhenFull::wait || stage.timeout_seconds > 0;
+  if (stage.consume || !stage.spool.empty() || stage.limit.bytes || stage.limit.saves || waits)
+    throw usage_error(program, "--consume, --spool, --max-staged, --when-full and --timeout need --detach");
 }
 
 /// "@1000": the store is the server's.

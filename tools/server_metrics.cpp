@@ -2,11 +2,13 @@
 #include "server_metrics.hpp"
 
 #include <fmt/format.h>
+#include <ckpt/address.hpp>
 #include <ckpt/error.hpp>
 #include <ckpt/list.hpp>
 
 #include <algorithm>
 #include <ctime>
+#include <optional>
 
 namespace ckpt::cli {
 namespace {
@@ -14,16 +16,12 @@ namespace {
 const std::vector<double> second_bounds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
 const std::vector<double> rate_bounds = {1e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10};
 
-/// What was there before this server started counts too.
-void find_newest(const std::string& store, std::uint64_t& step, std::int64_t& time) {
+/// Whoever stored it.
+std::optional<CheckpointInfo> newest_durable(const std::string& store) {
   try {
-    for (const CheckpointInfo& info : list_checkpoints(store)) {
-      if (!info.created || info.state == "damaged" || info.state == "unreadable") continue;
-      step = std::max(step, info.step);
-      time = std::max(time, *info.created);
-    }
-  } catch (const Error& error) {
-    if (error.code() != Errc::not_found) throw;
+    return find_checkpoint({.store = store, .selector = {.kind = Selector::Kind::latest}});
+  } catch (const Error&) {
+    return std::nullopt;  // none yet, or none that can be believed: then its age is what alarms
   }
 }
 
@@ -38,9 +36,7 @@ ServerMetrics::ServerMetrics(std::string path, std::string store)
       write_(second_bounds),
       commit_(second_bounds),
       total_(second_bounds),
-      throughput_(rate_bounds) {
-  if (!path_.empty()) find_newest(store_, durable_step_, durable_time_);
-}
+      throughput_(rate_bounds) {}
 
 void ServerMetrics::add(const ServedSave& save) {
   Rank& rank = ranks_[save.rank];
@@ -59,9 +55,6 @@ void ServerMetrics::add(const ServedSave& save) {
   commit_.add(save.commit_seconds);
   total_.add(save.total_seconds);
   if (save.write_seconds > 0) throughput_.add(number(save.raw_bytes) / save.write_seconds);
-  if (save.state != SaveState::durable) return;
-  durable_time_ = std::time(nullptr);
-  durable_step_ = std::max(durable_step_, save.step);
 }
 
 std::string ServerMetrics::labels(std::string_view more) const {
@@ -114,12 +107,13 @@ void ServerMetrics::write(bool now) {
   MetricsFile file;
   file.gauge("ckpt_serve_up_timestamp_seconds", "When this was written.", static_cast<double>(std::time(nullptr)),
              labels());
-  if (durable_time_ > 0) {
-    file.gauge("ckpt_serve_durable_step", "The newest durable checkpoint.", number(durable_step_), labels());
-    file.gauge("ckpt_serve_durable_timestamp_seconds", "When it became durable.", static_cast<double>(durable_time_),
+  const auto newest = newest_durable(store_);
+  if (newest) file.gauge("ckpt_serve_durable_step", "The newest durable checkpoint.", number(newest->step), labels());
+  if (newest && newest->created) {
+    file.gauge("ckpt_serve_durable_timestamp_seconds", "When it was saved.", static_cast<double>(*newest->created),
                labels());
     file.gauge("ckpt_serve_durable_age_seconds", "How long ago that is.",
-               std::max(0.0, static_cast<double>(std::time(nullptr) - durable_time_)), labels());
+               std::max(0.0, static_cast<double>(std::time(nullptr) - *newest->created)), labels());
   }
   put_doors(file);
   put_ranks(file);

@@ -48,8 +48,6 @@ class ServerMetrics {
   std::map<std::string, std::uint64_t> chore_failures_;
   std::vector<DoorState> doors_;
   std::uint64_t retries_ = 0;
-  std::int64_t durable_time_ = 0;  ///< of the newest checkpoint that is durable, in seconds since the epoch
-  std::uint64_t durable_step_ = 0;
   Histogram stall_, write_, commit_, total_, throughput_;
   Clock::time_point next_ = Clock::now();
 };

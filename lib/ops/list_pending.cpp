@@ -27,7 +27,7 @@ double age_of(const struct stat& status) {
 
 /// Waiting for ranks, or complete and held up.
 std::string reason_of(const store::SetContent& set) {
-  if (set.complete()) return "complete; the next save commits it";
+  if (set.complete()) return "complete; the next save or server commits it";
   std::string reason = "waits for rank";
   std::size_t named = 0;
   const std::size_t missing = set.key.world_size - set.files.size();
@@ -89,7 +89,7 @@ void add_entries(const Spool& spool, std::uint64_t attempt, std::vector<PendingI
   const bool is_drained = transport::is_drained_by_someone(spool);
   for (const Stage stage : {Stage::incoming, Stage::staged, Stage::failed}) {
     for (const Entry& entry : spool.entries(stage)) {
-      const auto status = os::stat_path(entry.ticket());
+      const auto status = os::stat_path(entry.path);
       if (!status) continue;  // it has moved on in this moment
       PendingInfo info;
       info.step = entry.name.set.step;

@@ -16,6 +16,7 @@
 #include "store/store.hpp"
 #include "store/swap.hpp"
 #include "store/verify_records.hpp"
+#include "transport/spool_places.hpp"
 
 #include <ckpt/address.hpp>
 #include <ckpt/error.hpp>
@@ -233,7 +234,10 @@ class Run {
       const std::string& directory = inventory_.checkpoints[i].directory;
       if (store::discard(store_, directory)) discarded.emplace_back(i, directory.substr(directory.rfind('/') + 1));
     }
-    if (options_.policy.has_keep_rule()) discard_sets();
+    if (options_.policy.has_keep_rule()) {
+      discard_sets();
+      report_.sets += transport::remove_superseded(store_, monitor_);
+    }
     const store::Settled settled = store::settle_trash(store_);
     for (const std::string& why : settled.left) monitor_.warning(why + "; the next prune tries again");
     for (const auto& [i, name] : discarded) {

@@ -14,7 +14,9 @@
 
 #include <ckpt/error.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -30,7 +32,7 @@ using transport::SpoolInlet;
 constexpr auto poll = std::chrono::milliseconds(50);
 constexpr auto look_pause = std::chrono::milliseconds(500);
 /// Who lists a spool, or starts a worker, holds its lock for an instant.
-constexpr int lock_tries = 20;
+constexpr int lock_tries = 5;
 constexpr auto lock_pause = std::chrono::milliseconds(10);
 
 /// The caller's observer, which needn't be thread-safe, for the loop and the chores.
@@ -81,10 +83,14 @@ class Server {
       chores_.set_idle(!served);
       observer_.turn(door_states());
       if (served) continue;
-      if (options_.until_idle && nothing_left()) return;
+      if (options_.until_idle && all_drained()) {
+        tell_state();
+        if (nothing_left()) return;
+      }
       help_sets();
       std::this_thread::sleep_for(poll);
     }
+    tell_state();
   }
 
  private:
@@ -96,11 +102,13 @@ class Server {
   }
 
   [[nodiscard]] std::vector<Spool> known_spools() const {
-    if (!options_.only_these_spools) return transport::reachable_spools(options_.store, options_.spools);
+    // One that isn't there yet, or not any more, may come.
+    std::vector<std::string> there;
+    std::copy_if(options_.spools.begin(), options_.spools.end(), std::back_inserter(there),
+                 [](const std::string& path) { return Spool::find(path).has_value(); });
+    if (!options_.only_these_spools) return transport::reachable_spools(options_.store, there);
     std::vector<Spool> spools;
-    for (const std::string& path : options_.spools) {
-      if (auto spool = Spool::find(path)) spools.push_back(std::move(*spool));
-    }
+    for (const std::string& path : there) spools.push_back(*Spool::find(path));
     return spools;
   }
 
@@ -176,11 +184,17 @@ class Server {
     return states_;
   }
 
+  void tell_state() {
+    next_state_ = Clock::now();
+    observer_.turn(door_states());
+  }
+
+  [[nodiscard]] bool all_drained() const {
+    return std::all_of(spools_.begin(), spools_.end(), [](const auto& spool) { return spool.second->is_drained(); });
+  }
+
   /// What is staged after the locks are let go of finds them free and starts another; what was staged before is seen.
   bool nothing_left() {
-    for (const auto& [path, spool] : spools_) {
-      if (!spool->is_drained()) return false;
-    }
     spools_.clear();
     next_look_ = Clock::now();
     for (const Spool& spool : known_spools()) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <new>
 
 namespace ckpt::ops {
@@ -95,7 +94,7 @@ ServedSave serve_claim(transport::Claim& claim, const std::string& door, const S
   } catch (const std::bad_alloc&) {
     fail("out of memory");
   }
-  served.total_seconds = std::max(0.0, static_cast<double>(std::time(nullptr) - ticket.created));
+  served.total_seconds = std::max(0.0, static_cast<double>(transport::now_ns() - ticket.created_ns) / 1e9);
   return served;
 }
 

@@ -64,12 +64,19 @@ class Waiter {
       std::this_thread::sleep_for(poll);
       look = this->look();
     }
-    for (auto& [step, outcome] : outcomes) report.outcomes.push_back(std::move(outcome));
+    // What is newer makes up for what was skipped, unless that was asked for.
+    const std::uint64_t newest = store_.steps().empty() ? 0 : store_.steps().back();
+    for (auto& [step, outcome] : outcomes) {
+      const bool is_made_up_for = outcome.state == SaveState::skipped && step < newest && !asked_for_one();
+      if (!is_made_up_for) report.outcomes.push_back(std::move(outcome));
+    }
     report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return report;
   }
 
  private:
+  [[nodiscard]] bool asked_for_one() const { return options_.what.selector.kind == Selector::Kind::step; }
+
   static bool is_final(SaveState state) {
     return state == SaveState::durable || state == SaveState::failed || state == SaveState::skipped;
   }
@@ -94,33 +101,20 @@ class Waiter {
     const std::vector<std::uint64_t> steps = store_.steps();
     const auto is_newer = [&](std::uint64_t step) { return steps.empty() || step > steps.back(); };
     for (const store::SetContent& set : store::pending_sets(store_)) {
-      const bool asked_for = options_.what.selector.kind == Selector::Kind::step;
-      if (set.key.attempt < attempt || (!asked_for && !is_newer(set.key.step))) continue;
+      if (set.key.attempt < attempt || (!asked_for_one() && !is_newer(set.key.step))) continue;
       look.moving.try_emplace(set.key.step, set.complete() ? "complete" : "written; other ranks are missing");
     }
     for (const store::SkippedSet& set : store::skipped_sets(store_)) {
-      const bool asked_for = options_.what.selector.kind == Selector::Kind::step;
-      if (set.key.attempt >= attempt && (asked_for || is_newer(set.key.step)))
+      if (set.key.attempt >= attempt && (asked_for_one() || is_newer(set.key.step)))
         look.skipped.emplace(set.key.step, set.reason);
     }
     return look;
   }
 
-  void note_failure(const Entry& entry, Look& look) const {
-    // Saved all the same, by another try: unless this was to take the place of what was there.
-    const bool is_there = store_.find(entry.name.set.step).has_value();
-    if (is_there && !replaces(entry)) return;
+  static void note_failure(const Entry& entry, Look& look) {
     const auto trouble = transport::read_trouble(entry);
     look.failed[entry.name.set.step] = (trouble ? trouble->reason : std::string("for a reason that isn't known")) +
                                        "; it's kept in '" + entry.path + "'";
-  }
-
-  static bool replaces(const Entry& entry) {
-    try {
-      return transport::read_ticket(entry).save.replace;
-    } catch (const Error&) {
-      return false;  // it failed because its ticket can't be read
-    }
   }
 
   std::set<std::uint64_t> targets(const Look& look) const {

@@ -13,9 +13,12 @@
 namespace ckpt::os {
 namespace {
 
-constexpr std::size_t piece = 8U << 20U;
+/// Stays in the second cache. copy_file_range(2) is half as fast on ext4: it writes through splice, and starts to write
+/// back at once.
+constexpr std::size_t piece = 256U << 10U;
+constexpr std::uint64_t between_steps = 8U << 20U;
 
-/// What these say where a file system, or a pair of them, can't do it.
+/// What it says where a file system, or a pair of them, can't clone.
 bool is_not_possible(int error) {
   return error == EOPNOTSUPP || error == ENOTTY || error == EXDEV || error == EINVAL || error == ENOSYS ||
          error == EBADF || error == EPERM;
@@ -25,18 +28,17 @@ bool is_not_possible(int error) {
   throw Error(Errc::busy, "'" + path + "' became shorter while it was copied");
 }
 
-/// By way of this process; goes on from `done`.
-void copy_by_hand(const Fd& from, const std::string& from_path, const Fd& to, const std::string& to_path,
-                  std::uint64_t size, std::uint64_t done, const std::function<void(std::uint64_t)>& step) {
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(piece, size - done)));
-  while (done < size) {
-    const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), size - done));
-    const std::size_t got = read_at(from, done, {buffer.data(), wanted}, from_path);
-    if (got < wanted) throw_shorter(from_path);
-    write_at(to, done, {buffer.data(), got}, to_path);
-    done += got;
-    step(done);
-  }
+/// The next range that isn't a hole; all that's left where the file system doesn't tell.
+struct Range {
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+Range next_data(const Fd& fd, std::uint64_t from, std::uint64_t size) {
+  const off_t data = ::lseek(fd.get(), static_cast<off_t>(from), SEEK_DATA);
+  if (data < 0) return errno == ENXIO ? Range{size, size} : Range{from, size};
+  const off_t hole = ::lseek(fd.get(), data, SEEK_HOLE);
+  const std::uint64_t end = hole < 0 ? size : std::min(size, static_cast<std::uint64_t>(hole));
+  return {.begin = std::min(size, static_cast<std::uint64_t>(data)), .end = end};
 }
 
 }  // namespace
@@ -50,21 +52,21 @@ Copied copy_content(const Fd& from, const std::string& from_path, const Fd& to, 
     return Copied::cloned;
   }
   if (!is_not_possible(errno)) throw_errno(errno, "cannot copy '" + from_path + "' to '" + to_path + "'");
-  for (std::uint64_t done = 0; done < size; step(done)) {
-    auto in = static_cast<off64_t>(done);
-    auto out = static_cast<off64_t>(done);
-    const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(piece, size - done));
-    const ssize_t n = ::copy_file_range(from.get(), &in, to.get(), &out, wanted, 0);
-    if (n > 0) {
-      done += static_cast<std::uint64_t>(n);
-      continue;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(piece, size)));
+  std::uint64_t said = 0;
+  for (Range range = next_data(from, 0, size); range.begin < size; range = next_data(from, range.end, size)) {
+    for (std::uint64_t at = range.begin; at < range.end;) {
+      const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), range.end - at));
+      if (read_at(from, at, {buffer.data(), wanted}, from_path) < wanted) throw_shorter(from_path);
+      write_at(to, at, {buffer.data(), wanted}, to_path);
+      at += wanted;
+      if (at - said < between_steps) continue;
+      step(at);
+      said = at;
     }
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && !is_not_possible(errno)) throw_errno(errno, "cannot copy '" + from_path + "' to '" + to_path + "'");
-    // Some kernels say 0 where a file system can't: the end of the file is told apart by reading.
-    copy_by_hand(from, from_path, to, to_path, size, done, step);
-    return Copied::copied;
   }
+  if (::ftruncate(to.get(), static_cast<off_t>(size)) != 0) throw_errno(errno, "cannot write to '" + to_path + "'");
+  step(size);
   return Copied::copied;
 }
 

@@ -91,6 +91,12 @@ void remove_old_decisions(const Store& store) {
   for_each_decision(store, [&](const SetKey& set) {
     const auto status = os::stat_path(path_of(store, set), false);
     if (!status) return;
+    // Whoever committed the set died before it could forget this.
+    const bool is_done = os::exists(store.step_directory(set.step)) && pending_set(store, set).files.empty();
+    if (is_done && !why_skipped(store, set)) {
+      forget_decision(store, set);
+      return;
+    }
     if (!now) now = os::file_system_time(store.scratch());
     if (set.attempt < attempt || status->st_mtime + os::dead_after < *now) forget_decision(store, set);
   });

@@ -30,7 +30,7 @@ struct SkippedSet {
 /// The set is committed: what was decided has been done.
 void forget_decision(const Store& store, const SetKey& set);
 
-/// Removes decisions of attempts that are over, and those that are a week old.
+/// Removes decisions of sets that are committed, of attempts that are over, and those that are a week old.
 void remove_old_decisions(const Store& store);
 
 }  // namespace ckpt::store

@@ -2,6 +2,7 @@
 #include "transport/spool.hpp"
 
 #include "core/digest.hpp"
+#include "core/percent_text.hpp"
 #include "format/damaged.hpp"
 #include "format/json_fields.hpp"
 #include "format/sealed_json.hpp"
@@ -79,7 +80,9 @@ std::optional<std::string> owner_of(const std::string& spool) {
   const nlohmann::ordered_json object = format::unseal(*text, path);
   const format::JsonFields fields(object, path);
   (void)fields.check_version(spool_format);
-  return fields.text("store");
+  const auto store = percent_decode(fields.text("store"));
+  if (!store) fields.fail("field 'store' is not a path");
+  return *store;
 }
 
 void join_with_store(const std::string& spool, const std::string& store) {
@@ -90,7 +93,7 @@ void join_with_store(const std::string& spool, const std::string& store) {
         .with_hint("give each store a directory of its own, as --spool=DIR");
   }
   nlohmann::ordered_json object = format::json_head(spool_format);
-  object["store"] = store_path;
+  object["store"] = percent_encode(store_path);
   os::publish_small_file(spool + "/spool.json", format::seal(object), os::Publish::first_wins, spool + "/tmp");
   if (owner_of(spool) != store_path) join_with_store(spool, store);  // another store was first: says so
 }
@@ -107,6 +110,16 @@ void point_to(const std::string& spool, const std::string& store) {
     return;
   }
   if (errno != EEXIST) os::throw_errno(errno, "cannot make '" + pointer + "'");
+}
+
+/// What was handed over may hold directories that not even their owner may write to.
+void open_directories(const std::string& root) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // the removal says what is left
+  fs::permissions(root, fs::perms::owner_all, fs::perm_options::add, ignored);
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, ignored)) {
+    if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) open_directories(entry.path().string());
+  }
 }
 
 }  // namespace
@@ -228,6 +241,10 @@ void Spool::remove(const Entry& entry) const {
   }
   std::error_code failure;
   std::filesystem::remove_all(away, failure);
+  if (failure == std::errc::permission_denied) {
+    open_directories(away);
+    std::filesystem::remove_all(away, failure);
+  }
   if (failure) throw Error(Errc::io, "cannot remove '" + away + "': " + failure.message(), failure.value());
 }
 

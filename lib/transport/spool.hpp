@@ -3,7 +3,7 @@
 //
 //   SPOOL/spool.json                         the store that it belongs to, if it lies elsewhere
 //   SPOOL/lock                               locked by the one who drains it
-//   SPOOL/room                               locked while room is looked for and taken
+//   SPOOL/room.lock                          locked while room is looked for and taken
 //   SPOOL/tmp/                               entries in the making, and on their way out
 //   SPOOL/incoming/ENTRY/                    an intent: its input is on the way
 //   SPOOL/staged/ENTRY/                      accepted
@@ -89,7 +89,7 @@ class Spool {
   [[nodiscard]] std::string directory(Stage stage) const;
   [[nodiscard]] std::string scratch() const { return path_ + "/tmp"; }
   [[nodiscard]] std::string lock_path() const { return path_ + "/lock"; }
-  [[nodiscard]] std::string room_path() const { return path_ + "/room"; }
+  [[nodiscard]] std::string room_path() const { return path_ + "/room.lock"; }
 
   /// In order of step, attempt, rank and number.
   [[nodiscard]] std::vector<Entry> entries(Stage stage) const;

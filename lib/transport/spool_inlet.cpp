@@ -108,7 +108,10 @@ std::unique_ptr<Claim> SpoolInlet::claim(Monitor& monitor) {
   for (const Entry& entry : spool_.entries(Stage::staged)) {
     if (is_pausing(entry)) continue;
     auto lock = take(entry);
-    if (!lock) continue;
+    if (!lock) {
+      keep_if_broken(entry, monitor);
+      continue;
+    }
     const std::uint64_t highest =
         os::exists(store_ + "/" + store::description_file) ? store::highest_attempt(store::Store::open(store_)) : 0;
     if (entry.name.set.attempt < highest) {
@@ -122,12 +125,22 @@ std::unique_ptr<Claim> SpoolInlet::claim(Monitor& monitor) {
     } catch (const Error& error) {
       if (error.code() == Errc::not_found) continue;
       if (error.code() != Errc::damaged && error.code() != Errc::unsupported) throw;
-      write_trouble(entry.path, {.failures = most_failures, .reason = error.what()});
-      const auto kept = spool_.move(entry, Stage::failed);
-      if (kept) monitor.warning("'" + kept->path + "': " + error.what());
+      keep(entry, error.what(), monitor);
     }
   }
   return nullptr;
+}
+
+/// Without its ticket no one knows what to do with an entry.
+void SpoolInlet::keep_if_broken(const Entry& entry, Monitor& monitor) const {
+  if (os::exists(entry.path) && !os::exists(entry.ticket())) keep(entry, "its ticket is gone", monitor);
+}
+
+void SpoolInlet::keep(const Entry& entry, const std::string& why, Monitor& monitor) const {
+  const auto kept = spool_.move(entry, Stage::failed);
+  if (!kept) return;
+  write_trouble(kept->path, {.failures = most_failures, .reason = why});
+  monitor.warning("'" + kept->path + "': " + why);
 }
 
 Backlog SpoolInlet::backlog() {
@@ -138,7 +151,7 @@ Backlog SpoolInlet::backlog() {
                   .dead_letters = spool_.entries(Stage::failed).size()};
   const std::time_t now = std::time(nullptr);
   for (const Entry& entry : spool_.entries(Stage::staged)) {
-    const auto status = os::stat_path(entry.ticket());
+    const auto status = os::stat_path(entry.path);
     if (status) backlog.oldest_seconds = std::max(backlog.oldest_seconds, static_cast<double>(now - status->st_mtime));
   }
   return backlog;

@@ -35,6 +35,8 @@ class SpoolInlet final : public Inlet {
       : spool_(std::move(spool)), store_(std::move(store)), lock_(std::move(lock)) {}
   [[nodiscard]] bool is_pausing(const Entry& entry) const;
   void pause(const Entry& entry);
+  void keep_if_broken(const Entry& entry, Monitor& monitor) const;
+  void keep(const Entry& entry, const std::string& why, Monitor& monitor) const;
   friend class SpoolClaim;
 
   Spool spool_;

@@ -49,6 +49,8 @@ Held write_intent(const Spool& spool, const Ticket& ticket, const Intent& intent
     if (fd < 0) os::throw_errno(errno, "cannot make '" + entry.ticket() + "'");
     Held held{.entry = entry, .lock = os::Fd(fd)};
     if (!os::try_lock(held.lock, entry.ticket())) continue;
+    // A cleaner may have met the ticket before it was locked.
+    if (os::stat_of(held.lock, entry.ticket()).st_nlink == 0) continue;
     os::write_small_file(entry.ticket(), encode_ticket(ticket));
     os::write_small_file(entry.intent(), encode_intent(intent));
     return held;
@@ -204,7 +206,7 @@ class HandOver {
     if (!spool_.move(held.entry, Stage::staged))
       throw Error(Errc::busy, "'" + held.entry.path + "' was taken away before it was staged");
     if (parcel_.options.consume && how != "rename") remove_inputs(parcel_.entries, monitor_);
-    if (how == "rename") remove_empty_operands();
+    if (parcel_.options.consume) remove_empty_operands();
     return {.state = SaveState::staged, .how = how, .reason = {}};
   }
 
@@ -230,10 +232,10 @@ class HandOver {
       monitor_.warning("an input that couldn't be moved back is in '" + kept->tree() + "'");
   }
 
-  /// Several directories are emptied one by one; what was made in them since stays.
+  /// Directories whose contents are gone go too; what was made in them since stays.
   void remove_empty_operands() const {
     const SaveOptions& save = parcel_.ticket.save;
-    if (save.directory || save.sources.size() < 2) return;
+    if (save.directory) return;
     for (const std::string& operand : save.sources) ::rmdir(operand.c_str());
   }
 

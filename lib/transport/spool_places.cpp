@@ -3,6 +3,7 @@
 
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
+#include "store/attempts.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -58,6 +59,25 @@ std::vector<Spool> reachable_spools(const std::string& store, const std::vector<
     if (!add(path)) throw Error(Errc::not_found, "'" + path + "' is not a spool");
   }
   return spools;
+}
+
+std::size_t remove_superseded(const store::Store& store, Monitor& monitor) {
+  const std::uint64_t attempt = store::highest_attempt(store);
+  std::size_t count = 0;
+  for (const Spool& spool : reachable_spools(store.path(), {})) {
+    for (const Stage stage : {Stage::retired, Stage::failed}) {
+      for (const Entry& entry : spool.entries(stage)) {
+        if (entry.name.set.attempt >= attempt) continue;
+        try {
+          spool.remove(entry);
+          ++count;
+        } catch (const Error& error) {
+          monitor.warning(error.what());
+        }
+      }
+    }
+  }
+  return count;
 }
 
 bool is_drained_by_someone(const Spool& spool) {

@@ -2,7 +2,10 @@
 // Where a store's saves may be waiting: its own spools, one a host, and those elsewhere that it has pointers to.
 #pragma once
 
+#include "store/store.hpp"
 #include "transport/spool.hpp"
+
+#include <ckpt/monitor.hpp>
 
 #include <string>
 #include <vector>
@@ -21,5 +24,8 @@ struct SpoolPlace {
 
 /// True if a worker or a server has the spool.
 [[nodiscard]] bool is_drained_by_someone(const Spool& spool);
+
+/// Removes what attempts that are over left in spools that can be reached. Returns how many entries.
+std::size_t remove_superseded(const store::Store& store, Monitor& monitor);
 
 }  // namespace ckpt::transport

@@ -4,12 +4,14 @@
 #include "os/fd.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
+#include "os/temporary_file.hpp"
 #include "transport/spool_moves.hpp"
 
 #include <ckpt/error.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <cerrno>
 #include <filesystem>
 
 namespace ckpt::transport {
@@ -56,12 +58,22 @@ void finish_or_give_back(const Spool& spool, const Entry& entry, Monitor& monito
   keep(spool, entry, "its producer died, and the place of its input is taken", monitor);
 }
 
+/// True for what no one will go on with. A producer makes its directory, then the ticket, locks it, and only then the
+/// rest: so what is empty may be a living one's for an instant, which makes it anew if it's gone; and what holds
+/// something but no ticket is what a removal has left.
+bool is_abandoned(const Entry& entry) {
+  if (::rmdir(entry.path.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return false;
+  const auto ticket = os::open_if_exists(entry.ticket(), O_RDWR | O_NOFOLLOW);
+  return !ticket || os::try_lock(*ticket, entry.ticket());
+}
+
 /// What was on its way out, and intents that were never published: no input is in them.
 void clean_scratch(const Spool& spool) {
+  os::remove_dead_temporaries(spool.scratch());
   for (const std::string& name : os::list_directory(spool.scratch()).value_or(std::vector<std::string>{})) {
+    if (name.starts_with(os::temporary_prefix)) continue;
     const Entry entry{.name = {}, .path = spool.scratch() + "/" + name};
-    const auto ticket = os::open_if_exists(entry.ticket(), O_RDWR | O_NOFOLLOW);
-    if (ticket && !os::try_lock(*ticket, entry.ticket())) continue;
+    if (!is_abandoned(entry)) continue;
     std::error_code ignored;  // for the next one
     std::filesystem::remove_all(entry.path, ignored);
   }

@@ -24,7 +24,8 @@ Load load_of(const Spool& spool) {
 std::string why_full(const Load& load, const StagedLimit& limit, std::uint64_t bytes) {
   if (load.saves == 0) return {};
   if (limit.saves && load.saves + 1 > *limit.saves) {
-    return std::to_string(load.saves) + " saves are staged, and " + std::to_string(*limit.saves) + " may be";
+    return std::to_string(load.saves) + (load.saves == 1 ? " save is" : " saves are") + " staged, and " +
+           std::to_string(*limit.saves) + " may be";
   }
   if (limit.bytes && load.bytes + bytes > *limit.bytes) {
     return std::to_string(load.bytes) + " bytes are staged, and with " + std::to_string(bytes) + " more it's above " +

@@ -10,7 +10,7 @@
 #include <ckpt/address.hpp>
 
 #include <array>
-#include <ctime>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -59,9 +59,14 @@ std::vector<std::string> find_implied(const std::vector<source::TreeEntry>& entr
 
 }  // namespace
 
+std::int64_t now_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 Ticket make_ticket(const SaveOptions& save, const std::vector<source::TreeEntry>& entries) {
   Ticket ticket{.save = save,
-                .created = std::time(nullptr),
+                .created_ns = now_ns(),
                 .host = os::host_name(),
                 .files = entries.size(),
                 .raw_bytes = 0,
@@ -78,7 +83,7 @@ std::string encode_ticket(const Ticket& ticket) {
   object["world_size"] = save.world_size;
   if (save.attempt) object["attempt"] = *save.attempt;
   if (save.resumed_from) object["resumed_from"] = *save.resumed_from;
-  object["created"] = ticket.created;
+  object["created_ns"] = ticket.created_ns;
   object["host"] = ticket.host;
   object["files"] = ticket.files;
   object["raw_bytes"] = ticket.raw_bytes;
@@ -113,7 +118,7 @@ Ticket decode_ticket(std::string_view text, const std::string& name) {
   save.rank = static_cast<std::uint32_t>(fields.number("rank", save.world_size - 1));
   save.attempt = fields.number_if_there("attempt");
   save.resumed_from = fields.number_if_there("resumed_from");
-  ticket.created = fields.integer("created");
+  ticket.created_ns = fields.integer("created_ns");
   ticket.host = fields.text("host");
   ticket.files = fields.number("files");
   ticket.raw_bytes = fields.number("raw_bytes");

@@ -18,13 +18,16 @@ struct Ticket {
   /// As the producer gave them. `store`, `sources`, `directory` and the two of standard input mean nothing: the store
   /// is the server's, the source is what was handed over.
   SaveOptions save;
-  std::int64_t created = 0;  ///< when it was handed over, in seconds since the epoch by the producer's clock
-  std::string host;          ///< the producer's
+  std::int64_t created_ns = 0;  ///< when it was handed over, since the epoch by the producer's clock
+  std::string host;             ///< the producer's
   std::uint64_t files = 0;
   std::uint64_t raw_bytes = 0;
   /// Directories that are there only since something lies in them: they aren't part of the checkpoint.
   std::vector<std::string> implied_directories;
 };
+
+/// Since the epoch.
+[[nodiscard]] std::int64_t now_ns();
 
 /// `entries` are arranged.
 [[nodiscard]] Ticket make_ticket(const SaveOptions& save, const std::vector<source::TreeEntry>& entries);

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # ckpt-output(5) names every key of the JSON records and every tsv column, in that order.
+import fcntl
+import glob
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from tap import FIXTURES, check, main, run
@@ -62,6 +66,50 @@ def test_save():
     agree("ckpt-save", state(), "s@1")
 
 
+def test_save_in_the_background():
+    agree("ckpt-save", "--detach", state(), "s@1")
+    run("ckpt-wait", "s")
+
+
+def test_wait():
+    run("ckpt-save", "--detach", state(), "s@1")
+    agree("ckpt-wait", "s@1")
+
+
+def is_locked(path):
+    with open(path, "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def served(form, step):
+    """What a server says of one save: it has the spool before that is staged, so that no worker takes it."""
+    lock = glob.glob("s/.spool/*/lock")[0]
+    with open(lock, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the worker before has ended
+    with subprocess.Popen(["ckpt-serve", f"--format={form}", "s"], stdout=subprocess.PIPE) as server:
+        while not is_locked(lock):
+            check(server.poll() is None, "the server has ended")
+            time.sleep(0.05)
+        run("ckpt-save", "--detach", state(), f"s@{step}")
+        run("ckpt-wait", "--timeout=60", f"s@{step}")
+        server.terminate()
+        return server.communicate(timeout=60)[0].decode().splitlines()
+
+
+def test_serve():
+    run("ckpt-save", "--detach", state(), "s@1")
+    run("ckpt-wait", "s")
+    found = [json.loads(line) for line in served("json", 2)]
+    check([r["type"] for r in found] == ["header", "served", "summary"], f"{found}")
+    check(list(found[1])[1:] == documented()["served"], f"served has {list(found[1])}")
+    lines = served("tsv", 3)
+    check([len(line.split("\t")) for line in lines] == [len(documented()["served"])], f"columns: {lines}")
+
+
 def test_ls_of_a_store():
     run("ckpt-save", state(), "s@1")
     agree("ckpt-ls", "s")
@@ -88,8 +136,14 @@ def test_ls_get():
     agree("ckpt-ls", "--get=id", "s", tsv=False)
 
 
-def test_ls_pending():
+def test_ls_pending_of_a_set_and_of_what_failed():
     run("ckpt-save", "--rank=0", "--world-size=2", state(), "s@1")
+    agree("ckpt-ls", "--pending", "s")
+    os.truncate("state.pt", 20000)
+    run("ckpt-save", "--detach", "state.pt", "s@2")
+    run("ckpt-wait", "s@2", expect=(2,))
+    found = {r["state"] for r in records("ckpt-ls", "--pending", "s")}
+    check(found == {"written", "failed"}, f"not both states: {found}")
     agree("ckpt-ls", "--pending", "s")
 
 

@@ -338,4 +338,20 @@ test_a_full_output_is_trouble() {
   expect 2 -E sh -c 'ckpt-prune -n --keep-last=1 st >/dev/full'
 }
 
+test_what_an_attempt_that_is_over_staged_goes_too() {
+  step_file 1 state.pt
+  local spool
+  spool=st/.spool/$(hostname | tr ./ __)
+  mkdir -p "$spool"
+  exec 9>"$spool/lock"
+  flock 9
+  expect 0 -o ckpt-save --detach --attempt=1 state.pt st@1 9>&-
+  save --attempt=2 state.pt st@2 9>&-
+  exec 9>&-
+  expect 0 ckpt-serve --until-idle st
+  is "$(ls "$spool/retired" | wc -l)" 1 'retired entries'
+  expect 0 -O ckpt-prune --keep-last=1 st
+  is "$(ls "$spool/retired" | wc -l)" 0 'retired entries'
+}
+
 run_tests "$@"

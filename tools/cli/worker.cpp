@@ -52,24 +52,27 @@ class WorkerObserver final : public ServeObserver {
   }
 };
 
-void open_as(int descriptor, const char* path, int flags) {
+/// False if it can't be opened.
+bool open_as(int descriptor, const char* path, int flags) {
   const int fd = ::open(path, flags, 0666);
-  if (fd >= 0 && fd != descriptor) {
-    ::dup2(fd, descriptor);
-    ::close(fd);
-  }
+  if (fd < 0) return false;
+  if (fd == descriptor) return true;
+  const bool done = ::dup2(fd, descriptor) == descriptor;
+  ::close(fd);
+  return done;
 }
 
 void let_go_of_descriptors(const std::string& log) {
   if (::close_range(3, ~0U, 0) != 0) {
     for (int fd = 3; fd < 65536; ++fd) ::close(fd);
   }
-  open_as(STDIN_FILENO, "/dev/null", O_RDONLY);
-  open_as(STDOUT_FILENO, "/dev/null", O_WRONLY);
-  open_as(STDERR_FILENO, "/dev/null", O_WRONLY);
+  (void)open_as(STDIN_FILENO, "/dev/null", O_RDONLY);
+  (void)open_as(STDOUT_FILENO, "/dev/null", O_WRONLY);
   struct stat status {};
   const bool too_long = ::stat(log.c_str(), &status) == 0 && status.st_size > longest_log;
-  open_as(STDERR_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND | (too_long ? O_TRUNC : 0));
+  // Without a log its words are lost; what became of each save is in the spool all the same.
+  if (!open_as(STDERR_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND | (too_long ? O_TRUNC : 0)))
+    (void)open_as(STDERR_FILENO, "/dev/null", O_WRONLY);
 }
 
 [[noreturn]] void work(const ServeOptions& options) {

@@ -44,7 +44,7 @@ struct PendingInfo {
   std::vector<std::uint32_t> ranks_present;  ///< of a set: whose shards are there
   SaveState state = SaveState::written;
   std::string reason;                 ///< what it's waiting for, or why it failed
-  double age_seconds = 0;             ///< by the file system's clock
+  double age_seconds = 0;             ///< by this host's clock
   std::optional<std::uint32_t> rank;  ///< of a staged save
   std::string path;                   ///< where its bytes are
   std::uint64_t raw_bytes = 0;        ///< of a staged save

@@ -85,7 +85,7 @@ struct PruneReport {
   std::vector<PruneFailure> failures;    ///< what was asked for and couldn't be done; the rest is done
   std::uint64_t removed = 0;             ///< checkpoints; with dry_run: that would go
   std::uint64_t removed_bytes = 0;       ///< stored bytes of these
-  std::uint64_t sets = 0;                ///< sets that can never become a checkpoint, and went too
+  std::uint64_t sets = 0;                ///< sets and staged saves that can never become a checkpoint, and went too
   double seconds = 0;
 };
 

@@ -39,8 +39,8 @@ struct WaitReport {
   [[nodiscard]] CKPT_API bool all_durable() const;
 };
 
-/// What failed before counts too: until it's removed, or its step is saved all the same, or its attempt is over. What
-/// was skipped counts as long as nothing newer is durable.
+/// What failed before counts too: until it's removed, or moved back to be tried again, or its attempt is over. What was
+/// skipped counts as long as nothing newer is durable.
 ///
 /// Errors: not_found (no such store; the step is neither stored nor on its way), invalid_argument (a selector that
 /// isn't a step), interrupted, io.
