@@ -70,7 +70,7 @@ void print_staged(Program& program, const std::string& address, const StageRepor
                  {{"address", address},
                   {"step", staged.step},
                   {"state", std::string(to_string(staged.state))},
-                  {"id", FieldValue()},
+                  {"id", text_or_none(staged.id)},
                   {"attempt", attempt},
                   {"rank", std::uint64_t{staged.rank}},
                   {"world_size", std::uint64_t{staged.world_size}},

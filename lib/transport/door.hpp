@@ -31,6 +31,7 @@ struct Receipt {
   SaveState state = SaveState::staged;
   std::string how;     ///< "rename", "reflink", "copy", "queue"
   std::string reason;  ///< why it was skipped or failed, or isn't known
+  std::string id;      ///< of the checkpoint, if it's known to be committed
 };
 
 /// The producer's end.

@@ -12,7 +12,8 @@ namespace ckpt::transport {
 namespace {
 
 constexpr std::size_t max_reason = 4096;
-constexpr std::array known_states = {SaveState::written, SaveState::durable, SaveState::failed};
+constexpr std::array known_states = {SaveState::written, SaveState::durable, SaveState::verified, SaveState::skipped,
+                                     SaveState::failed};
 
 }  // namespace
 

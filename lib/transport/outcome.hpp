@@ -11,9 +11,9 @@
 namespace ckpt::transport {
 
 struct Outcome {
-  SaveState state = SaveState::failed;  ///< written, durable or failed
-  std::string id;                       ///< of the checkpoint, if it's durable
-  std::string reason;                   ///< if it failed
+  SaveState state = SaveState::failed;  ///< written, durable, verified, skipped or failed
+  std::string id;                       ///< of the checkpoint, if it's committed
+  std::string reason;                   ///< why it was skipped or failed
 };
 
 [[nodiscard]] std::string encode_outcome(const Outcome& outcome);

@@ -54,7 +54,6 @@ class PieceDigests {
 
   /// Throws busy if the piece isn't what it was.
   Digest note(std::uint64_t number, std::span<const std::byte> bytes);
-  [[nodiscard]] bool is_known(std::uint64_t number) const { return known_[number] != 0; }
   /// XXH3-128 over all of them, in order.
   [[nodiscard]] Digest total() const;
 

@@ -109,7 +109,7 @@ std::string RedisClaim::outcome_text(const Outcome& outcome) const {
 }
 
 void RedisClaim::done(const SaveReport& report) {
-  const std::string outcome = outcome_text({.state = report.state, .id = report.id, .reason = {}});
+  const std::string outcome = outcome_text({.state = report.state, .id = report.id, .reason = report.reason});
   insist([&](RedisQueue& queue) {
     (void)queue.settle(shard_, announcement_.pieces, outcome, session_->settings.outcome_kept);
   });

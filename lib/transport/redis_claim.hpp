@@ -30,8 +30,8 @@ struct RedisSession {
   RedisInletSettings settings;
   mutable ReleasePauses pauses;
 
-  [[nodiscard]] RedisConnection connect(RedisConnection::Stop stop = {}) const {
-    return {address, password, {}, std::move(stop)};
+  [[nodiscard]] RedisConnection connect(RedisConnection::Stop stop = {}, RedisLimits limits = {}) const {
+    return {address, password, limits, std::move(stop)};
   }
 };
 

@@ -11,6 +11,8 @@ namespace {
 /// So many malformed entries are passed over before the caller is asked again.
 constexpr int most_refused = 100;
 constexpr std::chrono::milliseconds pause_after_trouble{500};
+/// Other doors wait for it.
+constexpr RedisLimits limits_of_looking{.connect = std::chrono::seconds(2), .answer = std::chrono::seconds(5)};
 
 Announcement read_announcement(RedisConnection& connection, const RedisQueue& queue, const QueuedShard& shard) {
   const std::string name = "announcement of " + shard.shard;
@@ -27,7 +29,7 @@ Announcement read_announcement(RedisConnection& connection, const RedisQueue& qu
 RedisInlet::RedisInlet(RedisAddress address, const std::string& password, std::string scratch,
                        RedisInletSettings settings)
     : session_(std::make_shared<const RedisSession>(std::move(address), password, std::move(scratch), settings)),
-      connection_(session_->connect()),
+      connection_(session_->connect({}, limits_of_looking)),
       queue_(connection_, session_->address.key) {
   remove_dead_fetched_trees(session_->scratch);
 }

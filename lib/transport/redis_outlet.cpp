@@ -9,6 +9,7 @@
 #include "transport/piece_reader.hpp"
 
 #include <sys/random.h>
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <utility>
@@ -37,6 +38,15 @@ Milliseconds patience_of(const StageOptions& options) {
   return Milliseconds(std::llround(std::min(seconds, 1e9) * 1000));
 }
 
+/// No single wait is longer than all of them may be.
+RedisLimits limits_of(const StageOptions& options) {
+  RedisLimits limits;
+  const Milliseconds patience = std::max(patience_of(options), Milliseconds(100));
+  limits.connect = std::min(limits.connect, patience);
+  limits.answer = std::min(limits.answer, patience);
+  return limits;
+}
+
 struct Piece {
   Pool<os::AlignedBuffer>::Lease buffer;
   std::span<const std::byte> bytes;
@@ -50,7 +60,7 @@ class Upload {
          Monitor& monitor)
       : address_(address),
         password_(std::move(password)),
-        connection_(address_, password_, {}, [&monitor] { return monitor.stop_requested(); }),
+        connection_(address_, password_, limits_of(parcel.options), [&monitor] { return monitor.stop_requested(); }),
         queue_(connection_, address_.key),
         parcel_(parcel),
         settings_(settings),
@@ -163,7 +173,7 @@ class Upload {
             queue_.renew(shard_, reader_.count(), settings_.lease);
             last_renewal_ = Clock::now();
           }
-          monitor_.progress({.stage = "write", .done = bytes_up_to(numbers[i] + 1), .total = reader_.bytes()});
+          monitor_.progress({.stage = "stage", .done = bytes_up_to(numbers[i] + 1), .total = reader_.bytes()});
         });
     while (in_flight > 0) acknowledge();
   }
@@ -222,11 +232,12 @@ Receipt RedisOutlet::hand_over(const Parcel& parcel, Monitor& monitor) {
   }
   upload.forget();
   if (parcel.options.consume) remove_inputs(parcel.entries, monitor);
-  Receipt receipt{.state = SaveState::staged, .how = "queue", .reason = {}};
+  Receipt receipt{.state = SaveState::staged, .how = "queue", .reason = {}, .id = {}};
   if (!parcel.options.until_durable) return receipt;
   if (const auto outcome = upload.wait_for_outcome()) {
     receipt.state = outcome->state;
     receipt.reason = outcome->reason;
+    receipt.id = outcome->id;
   } else {
     receipt.reason = "'" + address_.text() + "' has accepted it, but no server has said in time what became of it";
   }

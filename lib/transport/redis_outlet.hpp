@@ -24,7 +24,7 @@ class RedisOutlet final : public Outlet {
   RedisOutlet(RedisAddress address, std::string password, RedisOutletSettings settings = {});
 
   /// Each wait, for room or for an answer, takes StageOptions::timeout_seconds at most; 0 is 60. With `until_durable`
-  /// the receipt's state is what became of it: written, durable, or failed with the reason; staged, with a reason, if
+  /// the receipt's state is what became of it, failed or skipped with the reason; staged, with a reason, if
   /// nothing was heard in that time. Also throws invalid_argument: WhenFull::skip, a state that is too large.
   [[nodiscard]] Receipt hand_over(const Parcel& parcel, Monitor& monitor) override;
 

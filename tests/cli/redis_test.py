@@ -110,7 +110,8 @@ def test_durable_comes_back_when_it_is_stored_or_could_not_be():
     put("other/a", b"second")
     with RedisServer() as redis, Server(redis):
         done = run("ckpt-save", "--json", "--durable", f"--to={redis.url()}", "in", "@7")
-        check(json.loads(done.stdout.splitlines()[1])["state"] == "durable", done.stdout)
+        said = json.loads(done.stdout.splitlines()[1])
+        check(said["state"] == "durable" and len(said["id"]) == 32, done.stdout)
         check(is_committed(7), "said to be durable and isn't")
         done = run("ckpt-save", "--durable", f"--to={redis.url()}", "other", "@7", expect=[2], stdout=False)
         check(b"couldn't store it" in done.stderr and b"7" in done.stderr, done.stderr)

@@ -149,7 +149,11 @@ TEST_SUITE("announcement") {
     const Outcome failed = decode_outcome(encode_outcome({.state = SaveState::failed, .reason = "no \xff room"}), "o");
     CHECK(failed.state == SaveState::failed);
     CHECK(failed.reason.starts_with("no "));
-    CHECK(decode_outcome(encode_outcome({.state = SaveState::durable, .id = "ab"}), "o").id == "ab");
+    for (const SaveState state : {SaveState::written, SaveState::durable, SaveState::verified, SaveState::skipped}) {
+      const Outcome outcome = decode_outcome(encode_outcome({.state = state, .id = "ab"}), "o");
+      CHECK(outcome.state == state);
+      CHECK(outcome.id == "ab");
+    }
     CHECK(error_of([&] { (void)decode_outcome(encode_outcome({.state = SaveState::staged}), "o"); }) == Errc::damaged);
     CHECK(error_of([&] { (void)decode_outcome("{}", "o"); }) == Errc::damaged);
   }

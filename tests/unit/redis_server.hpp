@@ -59,6 +59,9 @@ class RedisServer {
     pid_ = -1;
   }
 
+  /// It's there and says nothing.
+  void hang() const { ::kill(pid_, SIGSTOP); }
+
   void restart() {
     kill();
     start();

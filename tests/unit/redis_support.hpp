@@ -9,6 +9,7 @@
 #include "transport/announcement.hpp"
 #include "transport/redis_inlet.hpp"
 #include "transport/redis_outlet.hpp"
+#include "transport/redis_queue.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -153,5 +154,40 @@ inline std::optional<ckpt::Errc> error_of(const std::function<void()>& act) {
   }
   return std::nullopt;
 }
+
+/// A queue with one accepted state of some pieces.
+struct Queued {
+  unit_test::Scratch input;
+  unit_test::Scratch scratch;
+  RedisServer server;
+  Spy spy;
+  ckpt::transport::RedisConnection connection{server.address(), {}};
+  ckpt::transport::RedisQueue queue{connection, "q"};
+
+  explicit Queued(std::size_t states = 1) {
+    write_file(input / "state.bin", noise(5 * small_piece + 17, 3));
+    for (std::size_t i = 0; i < states; ++i) send(i + 1);
+  }
+
+  ckpt::transport::Receipt send(std::uint64_t step = 7) {
+    State state = state_of(input.path(), step);
+    return outlet_of(server).hand_over(pack(state), spy);
+  }
+
+  /// The id of the oldest shard.
+  std::string shard() const { return server.call({"XRANGE", "q", "-", "+", "COUNT", "1"}).at(0).at(1).at(1).text(); }
+
+  void save_all(std::size_t count) {
+    const auto inlet = inlet_of(server, scratch);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto claim = claim_within(*inlet, spy);
+      REQUIRE(claim);
+      CHECK(seen_in(claim->fetch(spy)) == seen_in(input.path()));
+      claim->done({.state = ckpt::SaveState::durable});
+    }
+    CHECK(inlet->claim(spy) == nullptr);
+    CHECK(server.keys() == 0);
+  }
+};
 
 }  // namespace redis_test
