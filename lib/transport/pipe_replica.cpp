@@ -22,7 +22,8 @@ std::string key_of(const FileName& file) {
 
 }  // namespace
 
-PipeReplica::PipeReplica(Wire wire) : wire_(std::move(wire)) {
+PipeReplica::PipeReplica(Wire wire, std::shared_ptr<const void> lifeline)
+    : lifeline_(std::move(lifeline)), wire_(std::move(wire)) {
   FieldWriter out;
   put(out, Hello{.version = protocol_version, .features = 0});
   wire_.send(MessageType::hello, out.take());

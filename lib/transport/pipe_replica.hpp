@@ -12,8 +12,9 @@ namespace ckpt::transport {
 
 class PipeReplica final : public Replica {
  public:
-  /// Says hello. Throws unsupported if no version is known to both.
-  explicit PipeReplica(Wire wire);
+  /// Says hello. `lifeline` goes once the pipe is closed: who is at its other end. Throws unsupported if no version is
+  /// known to both.
+  explicit PipeReplica(Wire wire, std::shared_ptr<const void> lifeline = nullptr);
 
   [[nodiscard]] std::string name() const override { return wire_.peer(); }
   [[nodiscard]] Inventory inventory() override;
@@ -43,6 +44,7 @@ class PipeReplica final : public Replica {
   void request(const Ahead& ahead);
   void settle_reads();
 
+  std::shared_ptr<const void> lifeline_;  // before wire_, which is closed first
   Wire wire_;
   std::deque<Ahead> ahead_;
 };

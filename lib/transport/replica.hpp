@@ -45,6 +45,7 @@ struct FileName {
   bool retired = false;
   store::SetKey set;  ///< without a checkpoint
   std::string file;
+  friend bool operator==(const FileName&, const FileName&) = default;
 };
 
 /// A checkpoint that is to be written.

@@ -91,6 +91,11 @@ class Wire {
   /// A wait ends with Errc::interrupted once the monitor wants to stop.
   Wire(os::Fd in, os::Fd out, std::string peer, std::chrono::milliseconds patience, const Monitor& monitor);
 
+  Wire(Wire&& other) = default;
+  Wire& operator=(Wire&&) = delete;
+  /// Descriptors that others share block again as before.
+  ~Wire();
+
   void send(MessageType type, ByteView payload);
   /// Throws busy if the other side is gone or silent, malformed for what is no message.
   [[nodiscard]] Message receive();
@@ -112,6 +117,8 @@ class Wire {
   std::string peer_;
   std::chrono::milliseconds patience_;
   const Monitor& monitor_;
+  int in_flags_ = 0;
+  int out_flags_ = 0;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
 };

@@ -71,7 +71,7 @@ void Program::add_common_options() {
       "--color", "WHEN", "auto, always or never",
       [this](const std::string& text) { color_ = choose(color_modes, text); },
       [this] { return name_in(color_modes, color_); });
-  line_.flag("--progress", "show progress also without a terminal", [this] { progress_ = true; }, {});
+  line_.flag(progress_names_, "show progress also without a terminal", [this] { progress_ = true; }, {});
   line_.flag("--no-progress", "never show progress", [this] { progress_ = false; }, {});
   line_.flag("--log-json", "messages as JSON lines", log_json_);
   line_.flag("-h,--help", "print this help", [this] { help_ = true; }, {});

@@ -31,6 +31,9 @@ class Program {
   /// Declares --metrics-file.
   void add_metrics_option();
 
+  /// Gives --progress a letter too.
+  void add_progress_letter(char letter) { progress_names_ = std::string("-") + letter + ",--progress"; }
+
   /// Adds the common options, parses, and gives back the operands; nothing after --help and --version.
   [[nodiscard]] std::optional<std::vector<std::string>> parse();
 
@@ -65,6 +68,7 @@ class Program {
   bool null_ = false;
   bool log_json_ = false;
   std::optional<bool> progress_;
+  std::string progress_names_ = "--progress";
   Format format_ = Format::human;
   ColorMode color_ = ColorMode::automatic;
   unsigned jobs_ = 0;

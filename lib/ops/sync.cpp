@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Syncing: compare what both sides hold, send what's missing; a thread for each destination.
+#include <ckpt/sync.hpp>
+
+#include "core/stop.hpp"
+#include "format/manifest.hpp"
+#include "ops/shared_source.hpp"
+#include "ops/sync_ends.hpp"
+#include "ops/sync_plan.hpp"
+#include "ops/sync_sender.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+namespace ckpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using transport::Inventory;
+
+/// The caller's observer, which needn't be thread-safe, for all destinations.
+class SharedObserver final : public SyncObserver {
+ public:
+  explicit SharedObserver(SyncObserver& observer) : observer_(observer) {}
+  void progress(const Progress& progress) override {
+    locked([&] { observer_.progress(progress); });
+  }
+  void warning(std::string_view message) override {
+    locked([&] { observer_.warning(message); });
+  }
+  void note(std::string_view message) override {
+    locked([&] { observer_.note(message); });
+  }
+  void item(const SyncItem& item) override {
+    locked([&] { observer_.item(item); });
+  }
+  [[nodiscard]] bool stop_requested() const override { return observer_.stop_requested(); }
+
+ private:
+  template <class Call>
+  void locked(Call call) {
+    const std::lock_guard lock(mutex_);
+    call();
+  }
+
+  SyncObserver& observer_;
+  std::mutex mutex_;
+};
+
+void check_options(const SyncOptions& options) {
+  const auto refuse = [](const char* why) { throw Error(Errc::invalid_argument, why); };
+  if (options.sources.empty()) refuse("there is no source");
+  if (options.sources.size() > 1 && !options.gather) refuse("only a gathering sync has several sources");
+  if (options.destinations.empty()) refuse("there is no destination");
+  if (options.gather && options.destinations.size() > 1) refuse("shards are gathered in one destination");
+  if (options.remove && options.which.kind != Selector::Kind::none)
+    refuse("removal follows a whole store, not a step of it");
+  if (options.min_copies && *options.min_copies > options.destinations.size())
+    refuse("there are fewer destinations than copies are asked for");
+}
+
+/// One source to one destination.
+class Leg {
+ public:
+  Leg(const SyncOptions& options, ops::SharedSource& source, const Inventory& here, SyncObserver& observer,
+      SyncDestination& result)
+      : options_(options), source_(source), here_(here), observer_(observer), result_(result) {}
+
+  void run() {
+    try {
+      const auto destination = ops::open_replica(result_.name, options_.peer, observer_);
+      const Inventory there = destination->inventory();
+      bring_alike(*destination, there);
+      for (const auto& entry : destination->inventory().checkpoints) {
+        if (!entry.retired) result_.newest_step = std::max(result_.newest_step.value_or(0), entry.identity.step);
+      }
+      result_.alike = result_.failure.empty();
+    } catch (const Error& error) {
+      fail(error.what(), error.code() == Errc::busy);
+      if (error.code() == Errc::interrupted) result_.temporary = true;
+    } catch (const std::exception& error) {
+      fail(error.what(), false);
+    }
+  }
+
+ private:
+  void fail(const std::string& why, bool temporary) {
+    if (!result_.failure.empty()) return;
+    result_.failure = why;
+    result_.temporary = temporary;
+  }
+
+  void bring_alike(transport::Replica& destination, const Inventory& there) {
+    const ops::SyncRequest request{.chosen = ops::choose_checkpoints(here_, options_.which, source_.name()),
+                                   .whole = options_.which.kind == Selector::Kind::none,
+                                   .replace = options_.replace,
+                                   .remove = options_.remove,
+                                   .gather = options_.gather};
+    const ops::SyncPlan plan = ops::plan_sync(request, here_, there, result_.name);
+    for (const std::string& conflict : plan.conflicts) {
+      fail(conflict, false);
+      observer_.item({.action = SyncItem::Action::failed, .destination = result_.name, .reason = conflict});
+    }
+    for (const format::BaseCheckpoint& identity : plan.retire) {
+      if (!options_.dry_run) destination.retire(identity);
+      tell(SyncItem::Action::retired, identity, 0, 0);
+    }
+    ops::SyncSender sender(source_, destination, options_.peer, options_.replace, observer_);
+    std::uint64_t total = 0;
+    for (const auto& entry : plan.send) total += entry.stored_bytes;
+    for (const auto& shard : plan.shards) total += shard.size;
+    sender.expect(total);
+    for (const transport::ReplicaCheckpoint& entry : plan.send) send(sender, entry);
+    for (const transport::ReplicaShard& shard : plan.shards) send(sender, shard);
+    if (!plan.remove.empty()) remove(destination, plan.remove);
+  }
+
+  void send(ops::SyncSender& sender, const transport::ReplicaCheckpoint& entry) {
+    require_no_stop(observer_);
+    try {
+      const std::uint64_t moved = options_.dry_run ? 0 : sender.send(entry);
+      result_.moved_bytes += moved;
+      ++result_.sent;
+      tell(SyncItem::Action::sent, entry.identity, entry.stored_bytes, moved);
+    } catch (const Error& error) {
+      // The connection's end is the destination's end; what is wrong with one checkpoint isn't.
+      if (error.code() == Errc::busy || error.code() == Errc::interrupted || error.code() == Errc::malformed ||
+          error.code() == Errc::no_space)
+        throw;
+      fail(error.what(), false);
+      observer_.item({.action = SyncItem::Action::failed,
+                      .destination = result_.name,
+                      .step = entry.identity.step,
+                      .id = to_hex(entry.identity.id),
+                      .reason = error.what()});
+    }
+  }
+
+  void send(ops::SyncSender& sender, const transport::ReplicaShard& shard) {
+    require_no_stop(observer_);
+    const std::uint64_t moved = options_.dry_run ? 0 : sender.send(shard);
+    result_.moved_bytes += moved;
+    ++result_.sent;
+    tell(SyncItem::Action::sent, {.id = {}, .step = shard.set.step}, shard.size, moved);
+  }
+
+  void remove(transport::Replica& destination, const std::vector<std::uint64_t>& steps) {
+    if (options_.dry_run) {
+      for (const std::uint64_t step : steps) tell(SyncItem::Action::removed, {.id = {}, .step = step}, 0, 0);
+      return;
+    }
+    const transport::Removal removal = destination.remove(steps);
+    result_.removed += removal.removed;
+    for (const std::string& why : removal.refused)
+      observer_.item({.action = SyncItem::Action::kept, .destination = result_.name, .reason = why});
+    if (removal.refused.empty()) {
+      for (const std::uint64_t step : steps) tell(SyncItem::Action::removed, {.id = {}, .step = step}, 0, 0);
+    }
+  }
+
+  void tell(SyncItem::Action action, const format::BaseCheckpoint& identity, std::uint64_t stored,
+            std::uint64_t moved) {
+    observer_.item({.action = action,
+                    .destination = result_.name,
+                    .step = identity.step,
+                    .id = identity.id == Digest{} ? std::string() : to_hex(identity.id),
+                    .stored_bytes = stored,
+                    .moved_bytes = moved,
+                    .reason = {}});
+  }
+
+  const SyncOptions& options_;
+  ops::SharedSource& source_;
+  const Inventory& here_;
+  SyncObserver& observer_;
+  SyncDestination& result_;
+};
+
+void run_legs(const SyncOptions& options, const std::string& source_name, SyncObserver& observer, SyncReport& report) {
+  ops::SharedSource source(ops::open_replica(source_name, options.peer, observer));
+  if (options.destinations.size() == 1) source.keep_nothing();
+  const Inventory here = source.inventory();
+  (void)ops::choose_checkpoints(here, options.which, source_name);  // says at once if it isn't there
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < report.destinations.size(); ++i)
+    threads.emplace_back([&, i] { Leg(options, source, here, observer, report.destinations[i]).run(); });
+  Leg(options, source, here, observer, report.destinations.front()).run();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+SyncObserver::~SyncObserver() = default;
+void SyncObserver::item(const SyncItem&) {}
+
+std::uint64_t SyncReport::alike() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(destinations.begin(), destinations.end(), [](const SyncDestination& d) { return d.alike; }));
+}
+
+SyncReport sync(const SyncOptions& options, SyncObserver& caller) {
+  check_options(options);
+  const auto start = Clock::now();
+  SharedObserver observer(caller);
+  SyncReport report;
+  for (const std::string& name : options.destinations) report.destinations.push_back({.name = name, .failure = {}});
+  for (const std::string& source : options.sources) run_legs(options, source, observer, report);
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+}  // namespace ckpt

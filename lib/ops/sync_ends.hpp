@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a name on the command line to one side of a sync.
+#pragma once
+
+#include "transport/replica.hpp"
+
+#include <ckpt/monitor.hpp>
+#include <ckpt/sync.hpp>
+
+#include <memory>
+#include <string>
+
+namespace ckpt::ops {
+
+/// A store in a directory, or one behind a remote shell. The monitor outlives it. Throws invalid_argument, busy.
+[[nodiscard]] std::unique_ptr<transport::Replica> open_replica(const std::string& name, const PeerOptions& peer,
+                                                               Monitor& monitor);
+
+}  // namespace ckpt::ops

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/sync_plan.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace ckpt::ops {
+namespace {
+
+using format::BaseCheckpoint;
+using transport::Inventory;
+using transport::ReplicaCheckpoint;
+using transport::ReplicaShard;
+
+/// One side's checkpoints by what they are.
+struct Lookup {
+  std::map<BaseCheckpoint, const ReplicaCheckpoint*> committed, retired;
+  std::map<std::uint64_t, const ReplicaCheckpoint*> by_step;  ///< committed ones
+
+  explicit Lookup(const Inventory& inventory) {
+    for (const ReplicaCheckpoint& entry : inventory.checkpoints) {
+      (entry.retired ? retired : committed).emplace(entry.identity, &entry);
+      if (!entry.retired) by_step.emplace(entry.identity.step, &entry);
+    }
+  }
+  [[nodiscard]] bool has(const BaseCheckpoint& identity) const {
+    return committed.contains(identity) || retired.contains(identity);
+  }
+  [[nodiscard]] const ReplicaCheckpoint* find(const BaseCheckpoint& identity) const {
+    const auto found = committed.find(identity);
+    if (found != committed.end()) return found->second;
+    const auto other = retired.find(identity);
+    return other == retired.end() ? nullptr : other->second;
+  }
+};
+
+class Planner {
+ public:
+  Planner(const SyncRequest& request, const Inventory& source, const Inventory& destination, std::string name)
+      : request_(request),
+        source_(source),
+        there_(destination),
+        destination_(destination),
+        name_(std::move(name)),
+        here_(source) {}
+
+  SyncPlan run() {
+    for (const ReplicaCheckpoint& entry : request_.chosen) {
+      if (entry.retired && there_.committed.contains(entry.identity) && !here_.committed.contains(entry.identity))
+        retire(entry.identity);
+    }
+    for (const ReplicaCheckpoint& entry : request_.chosen) add(entry, 0);
+    if (request_.gather) add_shards();
+    if (request_.remove && request_.whole) add_removals();
+    return std::move(plan_);
+  }
+
+ private:
+  /// A cycle of bases can't come from a sound store; it mustn't make this one recurse for ever.
+  static constexpr int deepest = 4096;
+
+  void retire(const BaseCheckpoint& identity) {
+    plan_.retire.push_back(identity);
+    leaves_.insert(identity.step);
+  }
+
+  void add(const ReplicaCheckpoint& entry, int depth) {
+    const bool is_there = entry.retired ? there_.has(entry.identity) : there_.committed.contains(entry.identity);
+    if (is_there || !added_.insert({entry.identity, entry.retired}).second) return;
+    if (depth > deepest) throw Error(Errc::malformed, "checkpoints depend on each other in a circle");
+    if (!entry.retired && !is_free(entry)) return;
+    for (const BaseCheckpoint& base : entry.bases) {
+      if (there_.has(base)) continue;
+      const ReplicaCheckpoint* found = here_.find(base);
+      if (found == nullptr) {
+        plan_.conflicts.push_back("step " + std::to_string(entry.identity.step) + " depends on step " +
+                                  std::to_string(base.step) + ", which isn't at the source any more");
+        return;
+      }
+      add(*found, depth + 1);
+    }
+    plan_.send.push_back(entry);
+  }
+
+  bool is_free(const ReplicaCheckpoint& entry) {
+    const auto taken = there_.by_step.find(entry.identity.step);
+    if (taken == there_.by_step.end() || leaves_.contains(entry.identity.step) || request_.replace) return true;
+    plan_.conflicts.push_back("'" + name_ + "@" + std::to_string(entry.identity.step) + "' is " +
+                              to_hex(taken->second->identity.id) + " there, and " + to_hex(entry.identity.id) +
+                              " at the source");
+    return false;
+  }
+
+  void add_shards() {
+    std::set<std::pair<store::SetKey, std::uint32_t>> there;
+    for (const ReplicaShard& shard : destination_.shards) there.emplace(shard.set, shard.rank);
+    for (const ReplicaShard& shard : source_.shards) {
+      const bool is_committed = there_.by_step.contains(shard.set.step);
+      if (!is_committed && !there.contains({shard.set, shard.rank})) plan_.shards.push_back(shard);
+    }
+  }
+
+  void add_removals() {
+    for (const auto& [step, entry] : there_.by_step) {
+      if (!here_.by_step.contains(step) && !leaves_.contains(step)) plan_.remove.push_back(step);
+    }
+  }
+
+  const SyncRequest& request_;
+  const Inventory& source_;
+  Lookup there_;
+  const Inventory& destination_;
+  std::string name_;
+  Lookup here_;
+  SyncPlan plan_;
+  std::set<std::pair<BaseCheckpoint, bool>> added_;
+  std::set<std::uint64_t> leaves_;  ///< steps that get free
+};
+
+}  // namespace
+
+SyncPlan plan_sync(const SyncRequest& request, const Inventory& source, const Inventory& destination,
+                   const std::string& destination_name) {
+  return Planner(request, source, destination, destination_name).run();
+}
+
+std::vector<ReplicaCheckpoint> choose_checkpoints(const Inventory& source, const Selector& which,
+                                                  const std::string& name) {
+  if (which.kind == Selector::Kind::none) return source.checkpoints;
+  std::vector<const ReplicaCheckpoint*> committed;
+  for (const ReplicaCheckpoint& entry : source.checkpoints) {
+    if (which.kind == Selector::Kind::id && to_hex(entry.identity.id).starts_with(which.id_prefix)) return {entry};
+    if (entry.retired) continue;
+    if (which.kind == Selector::Kind::step && entry.identity.step == which.step) return {entry};
+    committed.push_back(&entry);
+  }
+  if (which.kind == Selector::Kind::latest && which.back < committed.size())
+    return {*committed[committed.size() - 1 - which.back]};
+  throw Error(Errc::not_found, "'" + name + "' has no such checkpoint");
+}
+
+}  // namespace ckpt::ops

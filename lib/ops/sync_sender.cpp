@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/sync_sender.hpp"
+
+#include "core/stop.hpp"
+#include "format/manifest.hpp"
+#include "transport/wire.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <algorithm>
+#include <thread>
+
+namespace ckpt::ops {
+namespace {
+
+/// How often a checkpoint that is encoded anew meanwhile, or arrives damaged, is begun again.
+constexpr int tries = 3;
+
+}  // namespace
+
+SyncSender::SyncSender(SharedSource& source, transport::Replica& destination, const PeerOptions& peer, bool replace,
+                       Monitor& monitor)
+    : source_(source), destination_(destination), peer_(peer), replace_(replace), monitor_(monitor) {}
+
+std::uint64_t SyncSender::send(const transport::ReplicaCheckpoint& checkpoint) {
+  std::uint64_t moved = 0;
+  for (int i = 1;; ++i) {
+    try {
+      return moved + send_once(checkpoint);
+    } catch (const Error& error) {
+      const bool again = error.code() == Errc::not_found || error.code() == Errc::damaged;
+      if (!again || i == tries) throw;
+      monitor_.note(std::string(error.what()) + "; once more");
+    }
+  }
+}
+
+std::uint64_t SyncSender::send_once(const transport::ReplicaCheckpoint& checkpoint) {
+  const std::string text = source_.manifest(checkpoint.identity, checkpoint.retired);
+  const format::Manifest manifest = format::decode_manifest(text, "a manifest of '" + source_.name() + "'");
+  if (manifest.identity() != checkpoint.identity)
+    throw Error(Errc::malformed, "'" + source_.name() + "' gives another manifest than it was asked for");
+  const auto held = destination_.prepare({.manifest = text, .retired = checkpoint.retired, .replace = replace_});
+  if (!held) return 0;
+  if (held->size() != manifest.shards.size())
+    throw Error(Errc::malformed, "'" + destination_.name() + "' counts other shards than there are");
+  std::uint64_t moved = 0;
+  for (std::uint32_t shard = 0; shard < manifest.shards.size(); ++shard) {
+    const transport::FileName file{.checkpoint = checkpoint.identity,
+                                   .retired = checkpoint.retired,
+                                   .set = {},
+                                   .file = manifest.shards[shard].file};
+    moved += send_file(file, shard, (*held)[shard], manifest.shards[shard].size);
+  }
+  (void)destination_.commit();
+  return moved;
+}
+
+std::uint64_t SyncSender::send(const transport::ReplicaShard& shard) {
+  const auto held = destination_.prepare_shard(shard);
+  if (!held) return 0;
+  const transport::FileName file{.checkpoint = std::nullopt, .retired = false, .set = shard.set, .file = shard.file};
+  const std::uint64_t moved = send_file(file, 0, *held, shard.size);
+  (void)destination_.commit();
+  return moved;
+}
+
+std::uint64_t SyncSender::send_file(const transport::FileName& file, std::uint32_t shard, std::uint64_t held,
+                                    std::uint64_t size) {
+  if (held > size) throw Error(Errc::malformed, "'" + destination_.name() + "' holds more of a shard than there is");
+  done_ += held;
+  for (std::uint64_t at = held; at < size;) {
+    require_no_stop(monitor_);
+    // To the next multiple, so that destinations that go on at different places soon read the same pieces.
+    const std::uint64_t count = std::min(transport::max_piece - at % transport::max_piece, size - at);
+    const auto bytes = source_.read(file, at, count);
+    destination_.write(shard, *bytes);
+    at += count;
+    done_ += count;
+    monitor_.progress({.stage = "sync", .done = done_, .total = std::max(total_, done_)});
+    keep_to_rate(count);
+  }
+  return size - held;
+}
+
+void SyncSender::keep_to_rate(std::uint64_t bytes) {
+  if (peer_.bytes_per_second == 0) return;
+  due_ = std::max(due_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                                            static_cast<double>(bytes) / static_cast<double>(peer_.bytes_per_second)));
+  while (Clock::now() < due_ && !monitor_.stop_requested())
+    std::this_thread::sleep_for(std::min<Clock::duration>(due_ - Clock::now(), std::chrono::milliseconds(100)));
+}
+
+}  // namespace ckpt::ops
