@@ -25,6 +25,7 @@ StageReport report_of(const StageOptions& options, const transport::Ticket& tick
           .world_size = options.save.world_size,
           .state = receipt.state,
           .reason = receipt.reason,
+          .id = receipt.id,
           .door = std::move(door),
           .how = receipt.how,
           .files = ticket.files,

@@ -27,9 +27,11 @@ struct Parcel {
 };
 
 struct Receipt {
-  SaveState state = SaveState::staged;  ///< staged, or skipped
-  std::string how;                      ///< "rename", "reflink", "copy", "queue"
-  std::string reason;                   ///< why it was skipped
+  /// staged, or skipped; with until_durable what became of it: written, durable, failed, or staged if that wasn't heard
+  SaveState state = SaveState::staged;
+  std::string how;     ///< "rename", "reflink", "copy", "queue"
+  std::string reason;  ///< why it was skipped or failed, or isn't known
+  std::string id;      ///< of the checkpoint, if it's known to be committed
 };
 
 /// The producer's end.

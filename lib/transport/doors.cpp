@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/doors.hpp"
 
+#include "transport/redis_address.hpp"
+#include "transport/redis_doors.hpp"
+
 #include <ckpt/error.hpp>
 
 namespace ckpt::transport {
@@ -12,9 +15,14 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<Outlet> open_queue_outlet(const std::string& address, const StageOptions&) { throw_unknown(address); }
+std::unique_ptr<Outlet> open_queue_outlet(const std::string& address, const StageOptions& options) {
+  if (is_redis_address(address)) return open_redis_outlet(address, options.queue_password);
+  throw_unknown(address);
+}
 
-std::unique_ptr<Inlet> open_queue_inlet(const std::string& address, const std::string&, const ServeOptions&) {
+std::unique_ptr<Inlet> open_queue_inlet(const std::string& address, const std::string& scratch,
+                                        const ServeOptions& options) {
+  if (is_redis_address(address)) return open_redis_inlet(address, options.queue_password, scratch);
   throw_unknown(address);
 }
 

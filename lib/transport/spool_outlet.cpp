@@ -7,6 +7,7 @@
 #include "os/small_file.hpp"
 #include "source/steady.hpp"
 #include "store/skipping.hpp"
+#include "transport/consumed_input.hpp"
 #include "transport/spool_moves.hpp"
 #include "transport/spool_room.hpp"
 #include "transport/tree_builder.hpp"
@@ -101,18 +102,6 @@ std::string copy_in(const Parcel& parcel, const std::string& tree, Monitor& moni
   }
   builder.finish();
   return cloned && total > 0 ? "reflink" : "copy";
-}
-
-/// What was copied is consumed by removing it.
-void remove_inputs(const std::vector<source::TreeEntry>& entries, Monitor& monitor) {
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (entry->origin.starts_with("/proc/self/fd/")) continue;
-    if (entry->file.type == format::EntryType::directory) {
-      ::rmdir(entry->origin.c_str());  // what was made in it since stays
-    } else if (::unlink(entry->origin.c_str()) != 0 && errno != ENOENT) {
-      monitor.warning("staged, but cannot remove " + entry->shown);
-    }
-  }
 }
 
 /// The way of one save into the spool.
