@@ -2,6 +2,9 @@
 // The server's loop: one save at a time from each door in turn, chores beside it in idle time.
 #include <ckpt/serve.hpp>
 
+#include "doors/doors.hpp"
+#include "doors/spool_inlet.hpp"
+#include "doors/spool_places.hpp"
 #include "ops/serve_chores.hpp"
 #include "ops/serve_claim.hpp"
 #include "ops/serve_replicas.hpp"
@@ -9,9 +12,6 @@
 #include "os/small_file.hpp"
 #include "store/pending_set.hpp"
 #include "store/store.hpp"
-#include "transport/doors.hpp"
-#include "transport/spool_inlet.hpp"
-#include "transport/spool_places.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -26,9 +26,9 @@ namespace ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using transport::Inlet;
-using transport::Spool;
-using transport::SpoolInlet;
+using doors::Inlet;
+using doors::Spool;
+using doors::SpoolInlet;
 
 constexpr auto poll = std::chrono::milliseconds(50);
 constexpr auto look_pause = std::chrono::milliseconds(500);
@@ -104,7 +104,7 @@ class Server {
   void open_queues() {
     for (const std::string& address : options_.from) {
       const store::Store store = store::Store::open_for_writing(options_.store, true);
-      queues_.push_back(transport::open_queue_inlet(address, store.scratch(), options_));
+      queues_.push_back(doors::open_queue_inlet(address, store.scratch(), options_));
     }
   }
 
@@ -113,7 +113,7 @@ class Server {
     std::vector<std::string> there;
     std::copy_if(options_.spools.begin(), options_.spools.end(), std::back_inserter(there),
                  [](const std::string& path) { return Spool::find(path).has_value(); });
-    if (!options_.only_these_spools) return transport::reachable_spools(options_.store, there);
+    if (!options_.only_these_spools) return doors::reachable_spools(options_.store, there);
     std::vector<Spool> spools;
     for (const std::string& path : there) spools.push_back(*Spool::find(path));
     return spools;
@@ -170,7 +170,7 @@ class Server {
   [[nodiscard]] DoorState state_of(Inlet& inlet) {
     DoorState state{.door = inlet.name()};
     try {
-      const transport::Backlog backlog = inlet.backlog();
+      const doors::Backlog backlog = inlet.backlog();
       state.saves = backlog.saves;
       state.bytes = backlog.bytes;
       state.oldest_seconds = backlog.oldest_seconds;
@@ -205,7 +205,7 @@ class Server {
     spools_.clear();
     next_look_ = Clock::now();
     for (const Spool& spool : known_spools()) {
-      if (!spool.entries(transport::Stage::staged).empty() && !transport::is_drained_by_someone(spool)) return false;
+      if (!spool.entries(doors::Stage::staged).empty() && !doors::is_drained_by_someone(spool)) return false;
     }
     return true;
   }

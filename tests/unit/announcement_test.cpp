@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What travels through a queue as text or bytes: addresses, announcements, outcomes. Whoever can reach the queue can
 // write them, so each flaw has to be seen.
-#include "transport/announcement.hpp"
-#include "transport/outcome.hpp"
-#include "transport/redis_address.hpp"
+#include "doors/announcement.hpp"
+#include "doors/outcome.hpp"
+#include "doors/redis_address.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -12,7 +12,7 @@
 #include <optional>
 
 using namespace ckpt;
-using namespace ckpt::transport;
+using namespace ckpt::doors;
 using format::EntryType;
 using format::FileEntry;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The queue door against a real Redis server: what goes in comes out once, whatever dies in between, and nothing of it
 // stays in Redis.
+#include "doors/redis_queue.hpp"
 #include "redis_support.hpp"
-#include "transport/redis_queue.hpp"
 
 #include <doctest/doctest.h>
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <vector>
 
 using namespace ckpt;
-using namespace ckpt::transport;
+using namespace ckpt::doors;
 using namespace redis_test;
 using unit_test::Scratch;
 using Milliseconds = std::chrono::milliseconds;

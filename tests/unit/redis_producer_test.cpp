@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A queue's producer against a real Redis server: room, trouble, time limits, and what is left behind when it gives up.
+#include "doors/redis_queue.hpp"
 #include "os/fd.hpp"
 #include "redis_support.hpp"
-#include "transport/redis_queue.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 using namespace ckpt;
-using namespace ckpt::transport;
+using namespace ckpt::doors;
 using namespace redis_test;
 using unit_test::Scratch;
 using Milliseconds = std::chrono::milliseconds;

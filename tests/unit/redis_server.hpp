@@ -4,7 +4,7 @@
 #pragma once
 
 #include "scratch.hpp"
-#include "transport/redis_connection.hpp"
+#include "doors/redis_connection.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -67,13 +67,13 @@ class RedisServer {
     start();
   }
 
-  [[nodiscard]] ckpt::transport::RedisAddress address(const std::string& key = "q") const {
-    return ckpt::transport::parse_redis_address("redis://127.0.0.1:" + std::to_string(port_) + "/0?key=" + key);
+  [[nodiscard]] ckpt::doors::RedisAddress address(const std::string& key = "q") const {
+    return ckpt::doors::parse_redis_address("redis://127.0.0.1:" + std::to_string(port_) + "/0?key=" + key);
   }
 
   /// On a connection of its own.
-  ckpt::transport::RedisValue call(const std::vector<std::string_view>& arguments) const {
-    ckpt::transport::RedisConnection connection(address(), {});
+  ckpt::doors::RedisValue call(const std::vector<std::string_view>& arguments) const {
+    ckpt::doors::RedisConnection connection(address(), {});
     return connection.call(arguments);
   }
 

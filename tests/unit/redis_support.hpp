@@ -6,10 +6,10 @@
 #include "scratch.hpp"
 #include "source/source_tree.hpp"
 #include "source_support.hpp"
-#include "transport/announcement.hpp"
-#include "transport/redis_inlet.hpp"
-#include "transport/redis_outlet.hpp"
-#include "transport/redis_queue.hpp"
+#include "doors/announcement.hpp"
+#include "doors/redis_inlet.hpp"
+#include "doors/redis_outlet.hpp"
+#include "doors/redis_queue.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -69,7 +69,7 @@ inline void once_beyond(Spy& spy, std::uint64_t after, std::function<void()> act
 
 struct State {
   ckpt::StageOptions options;
-  std::unique_ptr<ckpt::transport::Parcel> parcel;
+  std::unique_ptr<ckpt::doors::Parcel> parcel;
 };
 
 inline State state_of(const std::string& directory, std::uint64_t step = 7) {
@@ -81,31 +81,31 @@ inline State state_of(const std::string& directory, std::uint64_t step = 7) {
 }
 
 /// Only now: the options are borrowed.
-inline const ckpt::transport::Parcel& pack(State& state) {
+inline const ckpt::doors::Parcel& pack(State& state) {
   auto entries = ckpt::source::arrange(ckpt::source::collect_tree({.operands = state.options.save.sources}));
-  state.parcel = std::make_unique<ckpt::transport::Parcel>(
-      ckpt::transport::Parcel{.options = state.options,
-                              .ticket = ckpt::transport::make_ticket(state.options.save, entries),
+  state.parcel = std::make_unique<ckpt::doors::Parcel>(
+      ckpt::doors::Parcel{.options = state.options,
+                              .ticket = ckpt::doors::make_ticket(state.options.save, entries),
                               .entries = std::move(entries)});
   return *state.parcel;
 }
 
-inline ckpt::transport::RedisOutlet outlet_of(const RedisServer& server, std::uint64_t piece_size = small_piece,
+inline ckpt::doors::RedisOutlet outlet_of(const RedisServer& server, std::uint64_t piece_size = small_piece,
                                               std::chrono::milliseconds lease = std::chrono::seconds(60)) {
   return {server.address(), {}, {.piece_size = piece_size, .lease = lease}};
 }
 
-inline std::unique_ptr<ckpt::transport::RedisInlet> inlet_of(const RedisServer& server,
+inline std::unique_ptr<ckpt::doors::RedisInlet> inlet_of(const RedisServer& server,
                                                              const unit_test::Scratch& scratch) {
-  return std::make_unique<ckpt::transport::RedisInlet>(
+  return std::make_unique<ckpt::doors::RedisInlet>(
       server.address(), "", scratch.path(),
-      ckpt::transport::RedisInletSettings{.dead_after = quick_death,
+      ckpt::doors::RedisInletSettings{.dead_after = quick_death,
                                           .renew_every = std::chrono::milliseconds(50),
                                           .patience = std::chrono::seconds(10)});
 }
 
-inline std::unique_ptr<ckpt::transport::Claim> claim_within(
-    ckpt::transport::Inlet& inlet, ckpt::Monitor& monitor, std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+inline std::unique_ptr<ckpt::doors::Claim> claim_within(
+    ckpt::doors::Inlet& inlet, ckpt::Monitor& monitor, std::chrono::milliseconds limit = std::chrono::seconds(10)) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (std::chrono::steady_clock::now() < deadline) {
     if (auto claim = inlet.claim(monitor)) return claim;
@@ -161,15 +161,15 @@ struct Queued {
   unit_test::Scratch scratch;
   RedisServer server;
   Spy spy;
-  ckpt::transport::RedisConnection connection{server.address(), {}};
-  ckpt::transport::RedisQueue queue{connection, "q"};
+  ckpt::doors::RedisConnection connection{server.address(), {}};
+  ckpt::doors::RedisQueue queue{connection, "q"};
 
   explicit Queued(std::size_t states = 1) {
     write_file(input / "state.bin", noise(5 * small_piece + 17, 3));
     for (std::size_t i = 0; i < states; ++i) send(i + 1);
   }
 
-  ckpt::transport::Receipt send(std::uint64_t step = 7) {
+  ckpt::doors::Receipt send(std::uint64_t step = 7) {
     State state = state_of(input.path(), step);
     return outlet_of(server).hand_over(pack(state), spy);
   }
