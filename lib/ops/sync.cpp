@@ -9,6 +9,7 @@
 #include "ops/sync_ends.hpp"
 #include "ops/sync_plan.hpp"
 #include "ops/sync_sender.hpp"
+#include "transport/remote_shell.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -33,6 +34,9 @@ void check_options(const SyncOptions& options) {
   if (options.min_copies && *options.min_copies > options.destinations.size())
     refuse("there are fewer destinations than copies are asked for");
 }
+
+/// Smaller ones go as they are: looking for less costs more.
+constexpr std::uint64_t least_worth = 1U << 20U;
 
 /// One source to one destination.
 class Leg {
@@ -85,8 +89,12 @@ class Leg {
     for (const auto& entry : plan.send) total += entry.stored_bytes;
     for (const auto& shard : plan.shards) total += shard.size;
     sender.expect(total);
-    if (!send_standalone(sender, plan)) {
-      for (const transport::ReplicaCheckpoint& entry : plan.send) send(sender, entry);
+    if (!send_alone(sender, plan)) {
+      std::optional<format::BaseCheckpoint> common = ops::newest_common(here_, there);
+      for (const transport::ReplicaCheckpoint& entry : plan.send) {
+        if (!send_difference(sender, entry, common)) send(sender, entry);
+        if (!entry.retired) common = entry.identity;
+      }
     }
     for (const transport::ReplicaShard& shard : plan.shards) send(sender, shard);
     if (!plan.remove.empty()) remove(destination, plan.remove);
@@ -114,18 +122,41 @@ class Leg {
   }
 
   /// One that is asked for alone goes without its bases, if that's less. False if it's more.
-  bool send_standalone(ops::SyncSender& sender, const ops::SyncPlan& plan) {
+  bool send_alone(ops::SyncSender& sender, const ops::SyncPlan& plan) {
     if (plan.only_as_bases.empty() || options_.dry_run || plan.send.size() != plan.only_as_bases.size() + 1)
       return false;
     std::uint64_t with_bases = 0;
     for (const auto& entry : plan.send) with_bases += entry.stored_bytes;
-    const transport::ReplicaCheckpoint& entry = plan.send.back();
-    const auto manifest = source_.standalone(entry.identity, plan.only_as_bases, with_bases);
-    if (!manifest) return false;
-    const std::uint64_t moved = sender.send_standalone(entry, *manifest);
+    return send_other_form(sender, {.checkpoint = plan.send.back().identity,
+                                    .without = plan.only_as_bases,
+                                    .against = std::nullopt,
+                                    .most = with_bases});
+  }
+
+  /// What is stored here in full, so that it's read fast, needn't go so if the destination has most of it.
+  bool send_difference(ops::SyncSender& sender, const transport::ReplicaCheckpoint& entry,
+                       const std::optional<format::BaseCheckpoint>& common) {
+    // Over a network it pays; on this machine copying is cheaper than encoding.
+    if (!common || options_.dry_run || !transport::is_remote(result_.name)) return false;
+    if (!entry.bases.empty() || entry.stored_bytes < least_worth) return false;
+    try {
+      return send_other_form(
+          sender, {.checkpoint = entry.identity, .without = {}, .against = common, .most = entry.stored_bytes / 2});
+    } catch (const Error& error) {
+      // Its chains there may be too long for it, or something has changed: then as it is.
+      if (error.code() != Errc::unsupported && error.code() != Errc::not_found && error.code() != Errc::damaged) throw;
+      observer_.note(error.what());
+      return false;
+    }
+  }
+
+  bool send_other_form(ops::SyncSender& sender, const transport::FormRequest& request) {
+    const auto text = source_.other_form(request);
+    if (!text) return false;
+    const std::uint64_t moved = sender.send_other_form({.identity = request.checkpoint, .bases = {}}, *text);
     result_.moved_bytes += moved;
     ++result_.sent;
-    tell(SyncItem::Action::sent, entry.identity, moved, moved);
+    tell(SyncItem::Action::sent, request.checkpoint, moved, moved);
     return true;
   }
 

@@ -133,6 +133,16 @@ SyncPlan plan_sync(const SyncRequest& request, const Inventory& source, const In
   return Planner(request, source, destination, destination_name).run();
 }
 
+std::optional<BaseCheckpoint> newest_common(const Inventory& a, const Inventory& b) {
+  const Lookup other(b);
+  std::optional<BaseCheckpoint> newest;
+  for (const ReplicaCheckpoint& entry : a.checkpoints) {
+    if (entry.retired || !other.committed.contains(entry.identity)) continue;
+    if (!newest || entry.identity.step > newest->step) newest = entry.identity;
+  }
+  return newest;
+}
+
 std::vector<ReplicaCheckpoint> choose_checkpoints(const Inventory& source, const Selector& which,
                                                   const std::string& name) {
   if (which.kind == Selector::Kind::none) return source.checkpoints;

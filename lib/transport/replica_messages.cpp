@@ -105,7 +105,7 @@ void put(FieldWriter& out, const FileName& file) {
   out.number(file.checkpoint ? 1 : 0);
   if (file.checkpoint) {
     put(out, *file.checkpoint);
-    out.number(file.retired ? 1 : 0).number(file.standalone ? 1 : 0);
+    out.number(file.retired ? 1 : 0).number(file.other_form ? 1 : 0);
   } else {
     put_set(out, file.set);
   }
@@ -117,7 +117,7 @@ FileName get_file(FieldReader& in) {
   if (in.truth()) {
     file.checkpoint = get_checkpoint(in);
     file.retired = in.truth();
-    file.standalone = in.truth();
+    file.other_form = in.truth();
   } else {
     file.set = get_set(in);
   }
@@ -134,6 +134,23 @@ std::vector<format::BaseCheckpoint> get_checkpoints(FieldReader& in) {
   std::vector<format::BaseCheckpoint> checkpoints(in.count(checkpoint_size));
   for (format::BaseCheckpoint& checkpoint : checkpoints) checkpoint = get_checkpoint(in);
   return checkpoints;
+}
+
+void put(FieldWriter& out, const FormRequest& request) {
+  put(out, request.checkpoint);
+  put(out, request.without);
+  out.number(request.against ? 1 : 0);
+  if (request.against) put(out, *request.against);
+  out.number(request.most);
+}
+
+FormRequest get_form_request(FieldReader& in) {
+  FormRequest request;
+  request.checkpoint = get_checkpoint(in);
+  request.without = get_checkpoints(in);
+  if (in.truth()) request.against = get_checkpoint(in);
+  request.most = in.number();
+  return request;
 }
 
 void put(FieldWriter& out, const Offer& offer) {

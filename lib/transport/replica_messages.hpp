@@ -22,6 +22,7 @@ void put(FieldWriter& out, const std::vector<format::BaseCheckpoint>& checkpoint
 void put(FieldWriter& out, const ReplicaShard& shard);
 void put(FieldWriter& out, const Inventory& inventory);
 void put(FieldWriter& out, const FileName& file);
+void put(FieldWriter& out, const FormRequest& request);
 void put(FieldWriter& out, const Offer& offer);
 void put(FieldWriter& out, const Error& error);
 
@@ -31,6 +32,7 @@ void put(FieldWriter& out, const Error& error);
 [[nodiscard]] ReplicaShard get_shard(FieldReader& in);
 [[nodiscard]] Inventory get_inventory(FieldReader& in);
 [[nodiscard]] FileName get_file(FieldReader& in);
+[[nodiscard]] FormRequest get_form_request(FieldReader& in);
 [[nodiscard]] Offer get_offer(FieldReader& in);
 /// The error that the other side had, with its name in front.
 [[nodiscard]] Error get_error(FieldReader& in, const std::string& peer);

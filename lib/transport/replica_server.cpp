@@ -122,11 +122,10 @@ class Server {
         const auto rank = static_cast<std::uint32_t>(in.number(UINT32_MAX));
         return replica_.read_block(checkpoint, rank, in.number());
       }
-      case MessageType::standalone: {
-        const auto checkpoint = get_checkpoint(in);
-        const auto without = get_checkpoints(in);
+      case MessageType::other_form: {
+        const FormRequest request = get_form_request(in);
         const SignOfLife alive(wire_);
-        const std::string text = replica_.standalone(checkpoint, without, in.number()).value_or(std::string());
+        const std::string text = replica_.other_form(request).value_or(std::string());
         const ByteView bytes = as_bytes(text);
         return {bytes.begin(), bytes.end()};
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/standalone_form.hpp"
+#include "ops/other_form.hpp"
 
 #include "format/damaged.hpp"
 #include "ops/open_shard.hpp"
@@ -21,9 +21,15 @@ bool is_read_only(const Error& error) {
   return error.system_errno() == EROFS || error.system_errno() == EACCES || error.system_errno() == EPERM;
 }
 
+store::Checkpoint require(const store::Store& store, const format::BaseCheckpoint& wanted) {
+  auto found = store::find_base(store.path(), wanted);
+  if (!found) throw Error(Errc::not_found, "'" + store.address(wanted.step) + "' is gone, or has other content");
+  return std::move(*found);
+}
+
 }  // namespace
 
-void StandaloneForm::read(const std::string& file, std::uint64_t offset, std::span<std::byte> into) const {
+void OtherForm::read(const std::string& file, std::uint64_t offset, std::span<std::byte> into) const {
   for (const format::ManifestShard& shard : manifest.shards) {
     if (shard.file != file) continue;
     if (os::read_at(files.at(shard.rank), offset, into, file) == into.size()) return;
@@ -32,14 +38,18 @@ void StandaloneForm::read(const std::string& file, std::uint64_t offset, std::sp
   throw Error(Errc::not_found, "there is no shard '" + file + "'");
 }
 
-std::optional<StandaloneForm> make_standalone(const store::Checkpoint& checkpoint,
-                                              const std::vector<format::BaseCheckpoint>& without, std::uint64_t most,
-                                              unsigned jobs, Monitor& monitor) {
-  const store::Store store = store::Store::open(store::store_path_of(checkpoint));
+std::optional<OtherForm> make_other_form(const std::string& store_path, const transport::FormRequest& request,
+                                         unsigned jobs, Monitor& monitor) {
+  const store::Store store = store::Store::open(store_path);
+  const store::Checkpoint checkpoint = require(store, request.checkpoint);
   const ReencodePlan plan{
-      .base = base_beyond(store, checkpoint, without), .avoid = without, .only_where_needed = true, .settings = {}};
-  if (estimate_reencode(checkpoint, plan, jobs, monitor) > most) return std::nullopt;
-  StandaloneForm form{.manifest = checkpoint.manifest, .files = {}};
+      .base = request.against ? require(store, *request.against) : base_beyond(store, checkpoint, request.without),
+      .avoid = request.without,
+      .only_where_needed = !request.against,
+      .settings = {}};
+  if (request.against && plan.base->manifest.is_marked()) return std::nullopt;  // lossy ones are never such a base
+  if (estimate_reencode(checkpoint, plan, jobs, monitor) > request.most) return std::nullopt;
+  OtherForm form{.manifest = checkpoint.manifest, .files = {}};
   form.manifest.bases.clear();
   try {
     for (format::ManifestShard& shard : form.manifest.shards) {
@@ -56,7 +66,7 @@ std::optional<StandaloneForm> make_standalone(const store::Checkpoint& checkpoin
     if (!is_read_only(error)) throw;
     return std::nullopt;
   }
-  if (form.manifest.stored_bytes() > most) return std::nullopt;
+  if (form.manifest.stored_bytes() > request.most) return std::nullopt;
   return form;
 }
 
