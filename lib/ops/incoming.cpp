@@ -5,6 +5,7 @@
 #include "format/damaged.hpp"
 #include "ops/check_container.hpp"
 #include "ops/stored_bases.hpp"
+#include "os/file_copy.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
 #include "os/temporary_file.hpp"
@@ -154,6 +155,11 @@ IncomingCheckpoint::IncomingCheckpoint(const store::Store& store, const transpor
                                        [&](const format::ManifestShard& shard) { return part_name(shard) == name; });
     if (!is_wanted && name.ends_with(".part") && "/" + name != lock_name) ::unlink((directory_ + "/" + name).c_str());
   }
+  for (const format::ManifestShard& shard : manifest_.shards) {
+    // From a try that died when all was there.
+    const std::string part = directory_ + "/" + part_name(shard);
+    if (!os::exists(part)) (void)os::rename_to_free_name(directory_ + "/" + shard.file, part);
+  }
   for (const format::ManifestShard& shard : manifest_.shards)
     files_.emplace_back(directory_ + "/" + part_name(shard), shard.size);
   require_room();
@@ -196,6 +202,13 @@ void IncomingCheckpoint::append(std::uint32_t shard, ByteView bytes) {
 
 void IncomingCheckpoint::abandon() { remove_directory(directory_); }
 
+/// Replicas of one checkpoint refer to lower ranks only: so they never lead in a circle.
+void IncomingCheckpoint::require_lower_rank(std::uint32_t rank, const format::BlockRecord& block) const {
+  if (block.base->rank < rank && block.base->rank < files_.size()) return;
+  throw format::Damaged(DamageKind::altered, block.place, block.place + block.stored_size,
+                        "a block of '" + store_.address(manifest_.step) + "' leads back to its own checkpoint");
+}
+
 /// Here a base may be stored in another way than there, in longer chains.
 void IncomingCheckpoint::require_short_chains() const {
   const StoredBases bases(store_.path());
@@ -206,7 +219,10 @@ void IncomingCheckpoint::require_short_chains() const {
     for (const format::BlockRecord& block : index.blocks) {
       if (!block.base || block.base->checkpoint == format::own_shard) continue;
       const format::BaseCheckpoint& base = table.at(block.base->checkpoint);
-      if (base == manifest_.identity()) continue;
+      if (base == manifest_.identity()) {
+        require_lower_rank(container.catalog().shard.rank, block);
+        continue;
+      }
       const auto stored = bases.open(base, block.base->rank);
       const auto& blocks = stored->index().blocks;
       if (block.base->block < blocks.size() && blocks[block.base->block].depth < block.depth) continue;
@@ -219,10 +235,10 @@ void IncomingCheckpoint::require_short_chains() const {
 
 void IncomingCheckpoint::commit(unsigned jobs, Monitor& monitor) {
   if (!lock_.valid()) throw Error(Errc::malformed, "a commit of nothing");
-  if (!manifest_.bases.empty()) require_short_chains();
   for (std::size_t i = 0; i < files_.size(); ++i) {
     files_[i].verify_and_sync(manifest_.shards[i].digest, std::make_shared<StoredBases>(store_.path()), jobs, monitor);
   }
+  require_short_chains();
   for (std::size_t i = 0; i < files_.size(); ++i)
     rename_or_throw(files_[i].path(), directory_ + "/" + manifest_.shards[i].file);
   os::sync(lock_, directory_);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 namespace ckpt::ops {
 namespace {
@@ -25,6 +26,25 @@ store::Checkpoint require(const store::Store& store, const format::BaseCheckpoin
   auto found = store::find_base(store.path(), wanted);
   if (!found) throw Error(Errc::not_found, "'" + store.address(wanted.step) + "' is gone, or has other content");
   return std::move(*found);
+}
+
+bool depends_on(const store::Store& store, const store::Checkpoint& checkpoint, const format::BaseCheckpoint& other) {
+  std::vector<format::BaseCheckpoint> open = checkpoint.manifest.bases;
+  std::set<format::BaseCheckpoint> seen;
+  while (!open.empty()) {
+    const format::BaseCheckpoint next = open.back();
+    open.pop_back();
+    if (next == other) return true;
+    if (!seen.insert(next).second) continue;
+    if (const auto found = store::find_base(store.path(), next))
+      open.insert(open.end(), found->manifest.bases.begin(), found->manifest.bases.end());
+  }
+  return false;
+}
+
+/// Lossy ones are never such a base; and one that is itself stored against the checkpoint would lead back to it.
+bool can_be_base(const store::Store& store, const store::Checkpoint& base, const format::BaseCheckpoint& of) {
+  return !base.manifest.is_marked() && !depends_on(store, base, of);
 }
 
 }  // namespace
@@ -47,7 +67,7 @@ std::optional<OtherForm> make_other_form(const std::string& store_path, const tr
       .avoid = request.without,
       .only_where_needed = !request.against,
       .settings = {}};
-  if (request.against && plan.base->manifest.is_marked()) return std::nullopt;  // lossy ones are never such a base
+  if (request.against && !can_be_base(store, *plan.base, request.checkpoint)) return std::nullopt;
   if (estimate_reencode(checkpoint, plan, jobs, monitor) > request.most) return std::nullopt;
   OtherForm form{.manifest = checkpoint.manifest, .files = {}};
   form.manifest.bases.clear();

@@ -90,10 +90,11 @@ class Leg {
     for (const auto& shard : plan.shards) total += shard.size;
     sender.expect(total);
     if (!send_alone(sender, plan)) {
-      std::optional<format::BaseCheckpoint> common = ops::newest_common(here_, there);
+      std::optional<format::BaseCheckpoint> common = ops::newest_whole(here_, there);
       for (const transport::ReplicaCheckpoint& entry : plan.send) {
-        if (!send_difference(sender, entry, common)) send(sender, entry);
-        if (!entry.retired) common = entry.identity;
+        if (send_difference(sender, entry, common)) continue;
+        send(sender, entry);
+        if (!entry.retired && entry.bases.empty()) common = entry.identity;
       }
     }
     for (const transport::ReplicaShard& shard : plan.shards) send(sender, shard);

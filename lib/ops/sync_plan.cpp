@@ -133,11 +133,11 @@ SyncPlan plan_sync(const SyncRequest& request, const Inventory& source, const In
   return Planner(request, source, destination, destination_name).run();
 }
 
-std::optional<BaseCheckpoint> newest_common(const Inventory& a, const Inventory& b) {
-  const Lookup other(b);
+std::optional<BaseCheckpoint> newest_whole(const Inventory& source, const Inventory& destination) {
+  const Lookup here(source);
   std::optional<BaseCheckpoint> newest;
-  for (const ReplicaCheckpoint& entry : a.checkpoints) {
-    if (entry.retired || !other.committed.contains(entry.identity)) continue;
+  for (const ReplicaCheckpoint& entry : destination.checkpoints) {
+    if (entry.retired || !entry.bases.empty() || !here.committed.contains(entry.identity)) continue;
     if (!newest || entry.identity.step > newest->step) newest = entry.identity;
   }
   return newest;

@@ -34,9 +34,9 @@ struct SyncPlan {
 [[nodiscard]] SyncPlan plan_sync(const SyncRequest& request, const transport::Inventory& source,
                                  const transport::Inventory& destination, const std::string& destination_name);
 
-/// The newest checkpoint that both hold.
-[[nodiscard]] std::optional<format::BaseCheckpoint> newest_common(const transport::Inventory& a,
-                                                                  const transport::Inventory& b);
+/// The newest checkpoint that both hold, and the destination without a base: chains on it are short there too.
+[[nodiscard]] std::optional<format::BaseCheckpoint> newest_whole(const transport::Inventory& source,
+                                                                 const transport::Inventory& destination);
 
 /// The checkpoints that a selector names; all of them without one. Throws not_found.
 [[nodiscard]] std::vector<transport::ReplicaCheckpoint> choose_checkpoints(const transport::Inventory& source,
