@@ -26,6 +26,7 @@ using transport::ReplicaCheckpoint;
 ReplicaCheckpoint entry_of(const format::Manifest& manifest, bool retired) {
   ReplicaCheckpoint entry{.identity = manifest.identity(),
                           .retired = retired,
+                          .marked = manifest.is_marked(),
                           .attempt = manifest.attempt,
                           .raw_bytes = 0,
                           .stored_bytes = manifest.stored_bytes(),

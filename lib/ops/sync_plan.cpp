@@ -137,7 +137,7 @@ std::optional<BaseCheckpoint> newest_whole(const Inventory& source, const Invent
   const Lookup here(source);
   std::optional<BaseCheckpoint> newest;
   for (const ReplicaCheckpoint& entry : destination.checkpoints) {
-    if (entry.retired || !entry.bases.empty() || !here.committed.contains(entry.identity)) continue;
+    if (entry.retired || entry.marked || !entry.bases.empty() || !here.committed.contains(entry.identity)) continue;
     if (!newest || entry.identity.step > newest->step) newest = entry.identity;
   }
   return newest;
@@ -151,7 +151,7 @@ std::vector<ReplicaCheckpoint> choose_checkpoints(const Inventory& source, const
     if (which.kind == Selector::Kind::id && to_hex(entry.identity.id).starts_with(which.id_prefix)) return {entry};
     if (entry.retired) continue;
     if (which.kind == Selector::Kind::step && entry.identity.step == which.step) return {entry};
-    committed.push_back(&entry);
+    if (!entry.marked) committed.push_back(&entry);
   }
   if (which.kind == Selector::Kind::latest && which.back < committed.size())
     return {*committed[committed.size() - 1 - which.back]};

@@ -19,6 +19,7 @@ namespace ckpt::transport {
 struct ReplicaCheckpoint {
   format::BaseCheckpoint identity;
   bool retired = false;
+  bool marked = false;  ///< suspect, lossy or poisoned: never the latest
   std::uint64_t attempt = 0;
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t longest_name = 255;
 constexpr std::size_t longest_words = 1U << 16U;
 constexpr std::size_t checkpoint_size = 4 + 32 + 8;
-constexpr std::size_t least_entry = checkpoint_size + 5 * 8;
+constexpr std::size_t least_entry = checkpoint_size + 6 * 8;
 constexpr std::size_t least_shard = 4 * 8 + 4 + 8 + 4 + 32;
 
 std::uint32_t narrow(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
@@ -78,7 +78,11 @@ void put(FieldWriter& out, const Inventory& inventory) {
   out.number(inventory.checkpoints.size());
   for (const ReplicaCheckpoint& entry : inventory.checkpoints) {
     put(out, entry.identity);
-    out.number(entry.retired ? 1 : 0).number(entry.attempt).number(entry.raw_bytes).number(entry.stored_bytes);
+    out.number(entry.retired ? 1 : 0)
+        .number(entry.marked ? 1 : 0)
+        .number(entry.attempt)
+        .number(entry.raw_bytes)
+        .number(entry.stored_bytes);
     put(out, entry.bases);
   }
   out.number(inventory.shards.size());
@@ -91,6 +95,7 @@ Inventory get_inventory(FieldReader& in) {
   for (ReplicaCheckpoint& entry : inventory.checkpoints) {
     entry.identity = get_checkpoint(in);
     entry.retired = in.truth();
+    entry.marked = in.truth();
     entry.attempt = in.number();
     entry.raw_bytes = in.number();
     entry.stored_bytes = in.number();
