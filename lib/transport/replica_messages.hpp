@@ -20,6 +20,8 @@ void put(FieldWriter& out, const Hello& hello);
 void put(FieldWriter& out, const format::BaseCheckpoint& checkpoint);
 void put(FieldWriter& out, const ReplicaShard& shard);
 void put(FieldWriter& out, const Inventory& inventory);
+void put(FieldWriter& out, const std::vector<std::uint64_t>& steps);
+void put(FieldWriter& out, const Removal& removal);
 void put(FieldWriter& out, const FileName& file);
 void put(FieldWriter& out, const Offer& offer);
 void put(FieldWriter& out, const Error& error);
@@ -28,6 +30,8 @@ void put(FieldWriter& out, const Error& error);
 [[nodiscard]] format::BaseCheckpoint get_checkpoint(FieldReader& in);
 [[nodiscard]] ReplicaShard get_shard(FieldReader& in);
 [[nodiscard]] Inventory get_inventory(FieldReader& in);
+[[nodiscard]] std::vector<std::uint64_t> get_steps(FieldReader& in);
+[[nodiscard]] Removal get_removal(FieldReader& in);
 [[nodiscard]] FileName get_file(FieldReader& in);
 [[nodiscard]] Offer get_offer(FieldReader& in);
 /// The error that the other side had, with its name in front.
