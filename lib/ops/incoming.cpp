@@ -112,14 +112,17 @@ os::Fd lock_directory(const std::string& directory) {
   }
 }
 
-/// A checkpoint's directory, and the checkpoint came in another way.
+/// A checkpoint's or a shard's directory, and the checkpoint came in another way.
 bool is_of_committed(const store::Store& store, const std::string& name) {
   const std::size_t dash = name.find('-', prefix.size());
   if (dash == std::string::npos) return false;
-  const auto step = store::parse_step_name(name.substr(prefix.size(), dash - prefix.size()));
-  if (!step) return false;
+  const std::string first = name.substr(prefix.size(), dash - prefix.size());
+  const auto step = store::parse_step_name(first);
+  const auto set = store::parse_set_name(first);
+  if (!step && !set) return false;
   try {
-    const auto committed = store.find(*step);
+    const auto committed = store.find(step ? *step : set->step);
+    if (set) return committed && committed->manifest.world_size == set->world_size;
     return committed && to_hex(committed->manifest.id) == name.substr(dash + 1);
   } catch (const Error&) {
     return false;  // for ckpt-verify to tell

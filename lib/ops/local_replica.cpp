@@ -163,7 +163,10 @@ std::optional<std::uint64_t> LocalReplica::prepare_shard(const transport::Replic
   checkpoint_.reset();
   shard_.reset();
   const store::Store store = store::Store::open_for_writing(path_, true);
-  if (IncomingShard::is_there(store, shard)) return std::nullopt;
+  if (IncomingShard::is_there(store, shard)) {
+    (void)store::commit_if_complete(store, {.set = shard.set, .timings = {}});
+    return std::nullopt;
+  }
   shard_.emplace(store, shard);
   return shard_->held();
 }

@@ -104,10 +104,16 @@ class Planner {
 
   void add_shards() {
     std::set<std::pair<store::SetKey, std::uint32_t>> there;
-    for (const ReplicaShard& shard : destination_.shards) there.emplace(shard.set, shard.rank);
+    std::map<store::SetKey, std::uint32_t> counts;
+    for (const ReplicaShard& shard : destination_.shards) {
+      if (there.emplace(shard.set, shard.rank).second) ++counts[shard.set];
+    }
     for (const ReplicaShard& shard : source_.shards) {
       const bool is_committed = there_.by_step.contains(shard.set.step);
-      if (!is_committed && !there.contains({shard.set, shard.rank})) plan_.shards.push_back(shard);
+      const bool is_there = there.contains({shard.set, shard.rank});
+      // One who died had completed the set and not committed it: offering it again helps it over the line.
+      const bool is_complete = counts[shard.set] == shard.set.world_size;
+      if (!is_committed && (!is_there || is_complete)) plan_.shards.push_back(shard);
     }
   }
 
