@@ -52,10 +52,11 @@ void SyncReporter::replica(const ReplicaState& state) {
 }
 
 void SyncReporter::item(const SyncItem& item) {
+  if (item.action == SyncItem::Action::kept) program_.messages().warning(item.reason);
   if (report_ == nullptr) return;
   const bool is_trouble = item.action == SyncItem::Action::failed || item.action == SyncItem::Action::kept;
   if (report_->is_human()) {
-    if (is_trouble) return;  // said as messages, in the end
+    if (is_trouble) return;  // said as messages
     const bool asked = request_.itemize || request_.sync.dry_run || program_.messages().settings().verbose;
     if (asked) report_->line(fmt::format("{} {} {} {}", name_of(item.action), item.step, item.id, item.destination));
     return;

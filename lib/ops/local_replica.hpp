@@ -34,7 +34,7 @@ class LocalReplica final : public transport::Replica {
   [[nodiscard]] transport::Removal remove(const std::vector<std::uint64_t>& steps) override;
 
  private:
-  [[nodiscard]] std::string directory_of(const format::BaseCheckpoint& checkpoint, bool retired) const;
+  [[nodiscard]] store::Checkpoint find(const format::BaseCheckpoint& checkpoint, bool retired) const;
   void open_file(const transport::FileName& file);
 
   std::string path_;
@@ -45,6 +45,7 @@ class LocalReplica final : public transport::Replica {
   std::string open_path_;
   os::Fd open_fd_;
   std::optional<OtherForm> other_form_;
+  std::optional<store::Pin> reading_;  ///< so that it isn't removed or encoded anew meanwhile, where that can be said
   std::shared_ptr<const format::ContainerReader> container_;  ///< whose block was read last
   format::BaseCheckpoint container_of_;
   std::uint32_t container_rank_ = 0;

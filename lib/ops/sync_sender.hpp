@@ -33,6 +33,7 @@ class SyncSender {
   std::uint64_t send_once(const transport::ReplicaCheckpoint& checkpoint);
   std::uint64_t send_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& text, bool other);
   std::uint64_t send_file(const transport::FileName& file, std::uint32_t shard, std::uint64_t held, std::uint64_t size);
+  [[nodiscard]] std::uint64_t piece_size() const;
   void keep_to_rate(std::uint64_t bytes);
 
   SharedSource& source_;

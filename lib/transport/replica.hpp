@@ -36,6 +36,8 @@ struct ReplicaShard {
 };
 
 struct Inventory {
+  bool is_store = false;                       ///< false: nothing is there yet
+  std::vector<std::uint64_t> unreadable;       ///< steps whose manifest is damaged: what they are can't be told
   std::vector<ReplicaCheckpoint> checkpoints;  ///< committed ones by step, then retired ones
   std::vector<ReplicaShard> shards;
 };
@@ -68,8 +70,12 @@ struct Offer {
 
 /// What a removal came to.
 struct Removal {
-  std::uint64_t removed = 0;
-  std::vector<std::string> refused;  ///< why others stay
+  struct Refused {
+    std::uint64_t step = 0;
+    std::string why;
+  };
+  std::vector<std::uint64_t> removed;  ///< steps
+  std::vector<Refused> refused;
 };
 
 /// Used from one thread. All calls throw busy where the other side can't be reached or is busy, damaged for what fails

@@ -75,6 +75,8 @@ ReplicaShard get_shard(FieldReader& in) {
 }
 
 void put(FieldWriter& out, const Inventory& inventory) {
+  out.number(inventory.is_store ? 1 : 0);
+  put(out, inventory.unreadable);
   out.number(inventory.checkpoints.size());
   for (const ReplicaCheckpoint& entry : inventory.checkpoints) {
     put(out, entry.identity);
@@ -91,6 +93,8 @@ void put(FieldWriter& out, const Inventory& inventory) {
 
 Inventory get_inventory(FieldReader& in) {
   Inventory inventory;
+  inventory.is_store = in.truth();
+  inventory.unreadable = get_steps(in);
   inventory.checkpoints.resize(in.count(least_entry));
   for (ReplicaCheckpoint& entry : inventory.checkpoints) {
     entry.identity = get_checkpoint(in);
@@ -104,6 +108,33 @@ Inventory get_inventory(FieldReader& in) {
   inventory.shards.resize(in.count(least_shard));
   for (ReplicaShard& shard : inventory.shards) shard = get_shard(in);
   return inventory;
+}
+
+void put(FieldWriter& out, const std::vector<std::uint64_t>& steps) {
+  out.number(steps.size());
+  for (const std::uint64_t step : steps) out.number(step);
+}
+
+std::vector<std::uint64_t> get_steps(FieldReader& in) {
+  std::vector<std::uint64_t> steps(in.count(8));
+  for (std::uint64_t& step : steps) step = in.number(max_step);
+  return steps;
+}
+
+void put(FieldWriter& out, const Removal& removal) {
+  put(out, removal.removed);
+  out.number(removal.refused.size());
+  for (const Removal::Refused& refused : removal.refused) out.number(refused.step).text(refused.why);
+}
+
+Removal get_removal(FieldReader& in) {
+  Removal removal{.removed = get_steps(in), .refused = {}};
+  removal.refused.resize(in.count(8 + 4));
+  for (Removal::Refused& refused : removal.refused) {
+    refused.step = in.number(max_step);
+    refused.why = in.text(longest_words);
+  }
+  return removal;
 }
 
 void put(FieldWriter& out, const FileName& file) {

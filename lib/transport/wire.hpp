@@ -46,7 +46,7 @@ enum class MessageType : std::uint8_t {
   // Answers.
   done = 64,
   failure = 65,
-  alive = 66,  ///< still at it
+  alive = 66,  ///< still at it; from both sides, at any time between other messages
 };
 
 struct Message {
