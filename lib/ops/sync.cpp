@@ -54,9 +54,7 @@ class Leg {
       // What the source had is gone or stored in another way by now: what has it got, then?
       for (rounds_left_ = rounds; !agreed && rounds_left_ > 0; --rounds_left_)
         agreed = bring_alike(*destination, source_.inventory());
-      for (const auto& entry : destination->inventory().checkpoints) {
-        if (!entry.retired) result_.newest_step = std::max(result_.newest_step.value_or(0), entry.identity.step);
-      }
+      if (result_.sent > 0 || result_.removed > 0) note_newest(destination->inventory());
       result_.alike = result_.failure.empty();
     } catch (const Error& error) {
       fail(error.what(), error.code() == Errc::busy);
@@ -75,9 +73,16 @@ class Leg {
     result_.temporary = temporary;
   }
 
+  void note_newest(const Inventory& there) {
+    for (const transport::ReplicaCheckpoint& entry : there.checkpoints) {
+      if (!entry.retired) result_.newest_step = std::max(result_.newest_step.value_or(0), entry.identity.step);
+    }
+  }
+
   /// False if the source isn't any more what it was, and it's worth another look.
   bool bring_alike(transport::Replica& destination, const Inventory& here) {
     const Inventory there = destination.inventory();
+    note_newest(there);
     const ops::SyncRequest request{.chosen = ops::choose_checkpoints(here, options_.which, source_.name()),
                                    .whole = options_.which.kind == Selector::Kind::none,
                                    .replace = options_.replace,
@@ -236,11 +241,10 @@ void run_legs(const SyncOptions& options, const std::string& source_name, SyncOb
   const Inventory here = source.inventory();
   if (!here.is_store) throw Error(Errc::not_found, "'" + source_name + "' is not a store");
   (void)ops::choose_checkpoints(here, options.which, source_name);  // says at once if it isn't there
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;                                // joined whatever happens
   for (std::size_t i = 1; i < report.destinations.size(); ++i)
     threads.emplace_back([&, i] { Leg(options, source, here, observer, report.destinations[i]).run(); });
   Leg(options, source, here, observer, report.destinations.front()).run();
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
