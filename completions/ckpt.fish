@@ -11,7 +11,7 @@ function __ckpt_steps
     end
 end
 
-for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune
+for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync
     complete -c $c -a '(__ckpt_steps)'
     complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
     complete -c $c -l json -d 'The same as --format=json'
@@ -132,3 +132,19 @@ complete -c ckpt-prune -l unpin -x -d 'End a pin'
 complete -c ckpt-prune -l drop-after -x -d 'Tensors that only the last keep'
 complete -c ckpt-prune -l verified -d 'Nothing while a newer one is unverified'
 complete -c ckpt-prune -s n -l dry-run -d 'Decide and print only'
+
+complete -c ckpt-sync -s P -d 'Show progress also without a terminal'
+complete -c ckpt-sync -l replace -d 'A step with other content gives way'
+complete -c ckpt-sync -l delete -d 'Remove what is not at the source'
+complete -c ckpt-sync -l gather -d 'Shards of sets travel too'
+complete -c ckpt-sync -l min-copies -x -d 'Enough if so many hold it'
+complete -c ckpt-sync -l have -r -F -d 'What the other side has'
+complete -c ckpt-sync -l watch -d 'Stay, and send each as it is committed'
+complete -c ckpt-sync -l until-pid -x -a '(__fish_complete_pids)' -d 'End with this process'
+complete -c ckpt-sync -s e -l rsh -x -d 'The remote shell'
+complete -c ckpt-sync -s n -l dry-run -d 'Say what would be done'
+complete -c ckpt-sync -s i -l itemize-changes -d 'A line for each checkpoint'
+complete -c ckpt-sync -l stats -d 'Counts and bytes in the end'
+complete -c ckpt-sync -l bwlimit -x -d 'No more than this in a second'
+complete -c ckpt-sync -l timeout -x -d 'How long the other side may be silent'
+complete -c ckpt-sync -l server -d 'Answer on standard input and output'

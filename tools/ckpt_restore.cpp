@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/program.hpp"
+#include "peer_options.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -21,6 +22,8 @@ struct Request {
   std::optional<ExportFormat> as;
   std::string strip_prefix;
   Selection select;
+  std::vector<std::string> replicas;
+  std::optional<std::string> rsh;
   bool by_rank = false;
   bool force = false;
   bool fallback = false;
@@ -62,6 +65,9 @@ void declare(CommandLine& line, Request& request) {
       [&request](const std::string& text) { request.as = export_format_of(text); },
       [&request] { return name_of(request.as); });
   line.option("--strip-prefix", "P", "take P from the front of exported names", request.strip_prefix);
+  line.option("--from", "STORE", "a replica for what is damaged here, also HOST:STORE; may be repeated",
+              request.replicas);
+  declare_rsh(line, request.rsh);
   line.section("Where it goes");
   line.option("-o,--output", "FILE", "one file, or the export; '-' is standard output", request.output);
   line.flag("--by-rank", "each shard into a directory of its own, DEST/rank-00000", request.by_rank);
@@ -81,6 +87,8 @@ void take_operands(Program& program, Request& request, const std::vector<std::st
   if (!request.output && !request.directory) throw usage_error(program, "no DEST or --output given");
   if (request.directory && request.directory->empty()) throw usage_error(program, "DEST is empty");
   if (request.exports() && !request.output) throw usage_error(program, "tensors need --output=FILE, not DEST");
+  if (request.exports() && !request.replicas.empty())
+    throw usage_error(program, "--from is for files, not for tensors");
   if (request.exports() && request.fallback) throw usage_error(program, "--fallback is for files, not for tensors");
   if (!request.exports() && !request.strip_prefix.empty()) throw usage_error(program, "--strip-prefix needs --tensor");
   if (request.by_rank && !request.directory) throw usage_error(program, "--by-rank needs DEST");
@@ -122,6 +130,8 @@ Result restore_files(Program& program, const Request& request) {
   if (request.to_stdout()) options.output_fd = 1;
   if (!request.to_stdout()) options.output = request.output.value_or("");
   options.select = request.select;
+  options.replicas = request.replicas;
+  if (!request.replicas.empty()) options.peer.rsh = remote_shell(request.rsh);
   options.by_rank = request.by_rank;
   options.force = request.force;
   options.fallback = request.fallback;

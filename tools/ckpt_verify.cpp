@@ -10,6 +10,7 @@
 
 #include "cli/metrics_file.hpp"
 #include "cli/program.hpp"
+#include "peer_options.hpp"
 #include "verify_report.hpp"
 
 namespace ckpt::cli {
@@ -17,6 +18,7 @@ namespace {
 
 struct Request {
   VerifyOptions verify;
+  std::optional<std::string> rsh;
   bool quick = false;
   bool deep = false;
 };
@@ -47,6 +49,8 @@ void declare(CommandLine& line, Request& request) {
       [&verify] { return std::to_string(verify.bytes_per_second); });
   line.section("What becomes of it");
   line.flag("--repair", "mend single flipped bits", verify.repair);
+  line.option("--from", "STORE", "with --repair: a replica to ask, also HOST:STORE; may be repeated", verify.from);
+  declare_rsh(line, request.rsh);
   line.option("--state", "FILE", "keep results in FILE, not in the store", verify.state_file);
 }
 
@@ -91,6 +95,8 @@ int body(Program& program) {
   VerifyOptions& options = request.verify;
   options.level = request.quick ? VerifyLevel::quick : request.deep ? VerifyLevel::deep : VerifyLevel::stored;
   options.jobs = program.jobs();
+  if (!options.from.empty() && !options.repair) throw usage_error(program, "--from needs --repair");
+  if (!options.from.empty()) options.peer.rsh = remote_shell(request.rsh);
   std::vector<Address> addresses;
   for (const std::string& operand : *operands) addresses.push_back(parse_address(operand));
 

@@ -7,9 +7,8 @@
 
 #include <algorithm>
 
-#include "cli/environment.hpp"
 #include "cli/name_list.hpp"
-#include "cli/words.hpp"
+#include "peer_options.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -49,8 +48,14 @@ void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
   line.option("--min-copies", "N", "enough if N destinations hold it all (default: each)", sync.min_copies,
               std::uint64_t{1});
   line.option("--have", "FILE", "with DST '-': the other side's ckpt-ls --format=tsv", spelling.have);
+  line.flag("--watch", "stay, and send each checkpoint as it's committed; TERM ends it once all is sent",
+            request.watch);
+  line.option(
+      "--until-pid", "PID", "with --watch: end once this process has ended and all is sent",
+      [&request](const std::string& text) { request.until_pid = static_cast<int>(parse_number(text, 1, INT32_MAX)); },
+      [&request] { return request.until_pid ? std::to_string(*request.until_pid) : std::string(); });
   line.section("How");
-  line.option("-e,--rsh", "COMMAND", "the remote shell (default: CKPT_RSH, else ssh)", spelling.rsh);
+  declare_rsh(line, spelling.rsh);
   line.flag("-n,--dry-run", "say what would be done", sync.dry_run);
   line.flag("-i,--itemize-changes", "print a line for each checkpoint", request.itemize);
   line.flag("--stats", "print counts and bytes in the end", request.stats);
@@ -106,6 +111,9 @@ void take_operands(const Program& program, SyncRequest& request, const Spelling&
       (sync.destinations.size() != 1 || sync.sources.size() != 1 || sync.gather || sync.remove))
     throw usage_error(program, "a stream has one end here, and brings checkpoints only");
   if (streams && from_stream) throw usage_error(program, "from a stream to a stream there's nothing to do");
+  if (request.watch && (streams || from_stream || sync.gather || sync.dry_run || sync.min_copies))
+    throw usage_error(program, "--watch follows one store, to stores");
+  if (request.until_pid && !request.watch) throw usage_error(program, "--until-pid needs --watch");
   if (spelling.have && !streams) throw usage_error(program, "--have needs the destination '-'");
 }
 
@@ -120,9 +128,7 @@ std::optional<SyncRequest> parse_sync_request(Program& program) {
   auto operands = program.parse();
   if (!operands) return std::nullopt;
   take_operands(program, request, spelling, std::move(*operands));
-  const auto rsh = spelling.rsh ? spelling.rsh : environment_text("CKPT_RSH");
-  if (rsh) request.sync.peer.rsh = split_words(*rsh);
-  if (request.sync.peer.rsh.empty()) throw usage_error(program, "the remote shell has an empty name");
+  request.sync.peer.rsh = remote_shell(spelling.rsh);
   if (spelling.have) request.have = read_known(*spelling.have);
   request.sync.peer.jobs = program.jobs();
   return request;

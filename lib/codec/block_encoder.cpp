@@ -2,7 +2,6 @@
 #include "codec/block_encoder.hpp"
 
 #include "codec/kernels.hpp"
-#include "codec/zstd_frame.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -71,14 +70,13 @@ bool BlockEncoder::is_rounding_of_master(const BlockInput& input) {
   return same >= n - n / 16;
 }
 
-double BlockEncoder::packed_share(ByteView raw) const {
+double BlockEncoder::packed_share(ByteView raw) {
   ByteView sample = raw;
   if (raw.size() > packed_sample) {
     // From the middle: a file's beginning is like no other part of it.
     sample = raw.subspan((raw.size() - packed_sample) / 2, packed_sample);
   }
-  const Bytes packed = zstd_compress(sample, level_);
-  return static_cast<double>(packed.size()) / static_cast<double>(sample.size());
+  return static_cast<double>(zstd_.compress(sample, level_).size()) / static_cast<double>(sample.size());
 }
 
 bool BlockEncoder::try_typed(const TypedPlan& plan, ByteView raw, ByteView base, std::size_t limit, Bytes& out) {
@@ -89,8 +87,8 @@ bool BlockEncoder::try_typed(const TypedPlan& plan, ByteView raw, ByteView base,
   return false;
 }
 
-bool BlockEncoder::try_packed(ByteView raw, Bytes& out) const {
-  const Bytes packed = zstd_compress(raw, level_);
+bool BlockEncoder::try_packed(ByteView raw, Bytes& out) {
+  const ByteView packed = zstd_.compress(raw, level_);
   if (packed.size() >= raw.size()) return false;
   append(out, packed);
   return true;
@@ -99,10 +97,10 @@ bool BlockEncoder::try_packed(ByteView raw, Bytes& out) const {
 BlockForm BlockEncoder::smaller_alone(const TypedPlan& plan, ByteView raw, Bytes& out) {
   const std::size_t at = out.size();
   const bool packed = try_packed(raw, out);
-  Bytes typed;
-  if (try_typed(plan, raw, {}, packed ? out.size() - at : raw.size(), typed)) {
+  second_.clear();
+  if (try_typed(plan, raw, {}, packed ? out.size() - at : raw.size(), second_)) {
     out.resize(at);
-    append(out, typed);
+    append(out, second_);
     return {.codec = Codec::typed, .has_base = false};
   }
   return {.codec = packed ? Codec::zstd : Codec::raw, .has_base = false};
@@ -136,14 +134,18 @@ BlockForm BlockEncoder::choose(const BlockInput& input, Bytes& out) {
 }
 
 void BlockEncoder::compare(const BlockInput& input, BlockForm form, ByteView stored) {
+  const auto unpacks = [&] {
+    decoded_.reserve(input.raw.size());
+    const std::span<std::byte> raw(decoded_.data(), input.raw.size());
+    return zstd_decompress(stored, raw) && std::memcmp(raw.data(), input.raw.data(), raw.size()) == 0;
+  };
   if (form.codec == Codec::raw) return;
-  decoded_.reserve(input.raw.size());
-  const std::span<std::byte> raw(decoded_.data(), input.raw.size());
-  const ByteView base = form.has_base ? input.base : ByteView();
-  const bool decoded = form.codec == Codec::zstd      ? zstd_decompress(stored, raw)
-                       : form.codec == Codec::derived ? decoder_.decode_derived(stored, input.master, raw)
-                                                      : decoder_.decode(stored, base, raw);
-  if (decoded && std::memcmp(raw.data(), input.raw.data(), raw.size()) == 0) return;
+  if (form.codec == Codec::zstd ? unpacks()
+      : form.codec == Codec::derived
+          ? decoder_.derived_decodes_to(input.raw, stored, input.master)
+          : decoder_.decodes_to(input.raw, stored, form.has_base ? input.base : ByteView())) {
+    return;
+  }
   throw Error(Errc::io, "a block that was encoded decodes to other bytes")
       .with_hint("the memory or the processor of this machine is at fault; nothing was committed");
 }

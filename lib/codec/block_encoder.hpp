@@ -7,6 +7,7 @@
 #include "codec/element.hpp"
 #include "codec/typed_block.hpp"
 #include "codec/typed_plan.hpp"
+#include "codec/zstd_frame.hpp"
 #include "core/bytes.hpp"
 
 #include <cstdint>
@@ -43,17 +44,19 @@ class BlockEncoder {
  private:
   [[nodiscard]] BlockForm choose(const BlockInput& input, Bytes& out);
   [[nodiscard]] bool try_typed(const TypedPlan& plan, ByteView raw, ByteView base, std::size_t limit, Bytes& out);
-  [[nodiscard]] bool try_packed(ByteView raw, Bytes& out) const;
+  [[nodiscard]] bool try_packed(ByteView raw, Bytes& out);
   /// Tries both ways to store a block on its own, and takes the smaller one.
   [[nodiscard]] BlockForm smaller_alone(const TypedPlan& plan, ByteView raw, Bytes& out);
   [[nodiscard]] bool is_rounding_of_master(const BlockInput& input);
-  [[nodiscard]] double packed_share(ByteView raw) const;
+  [[nodiscard]] double packed_share(ByteView raw);
   void compare(const BlockInput& input, BlockForm form, ByteView stored);
 
   Effort effort_;
   bool check_;
   int level_;
+  ZstdCompressor zstd_;
   TypedEncoder typed_;
+  Bytes second_;  ///< what is tried beside another form
   TypedDecoder decoder_;
   os::AlignedBuffer decoded_;
 };

@@ -13,7 +13,7 @@ namespace ckpt::codec {
 struct ByteHistogram {
   std::array<std::uint32_t, 256> counts{};
 
-  void add(std::uint8_t value) { ++counts[value]; }
+  void add(ByteView bytes);
   [[nodiscard]] std::uint64_t total() const;
   /// Bits a byte, of order zero.
   [[nodiscard]] double entropy() const;
@@ -22,7 +22,10 @@ struct ByteHistogram {
   [[nodiscard]] double stored_bits() const;
 };
 
+[[nodiscard]] ByteHistogram histogram_of(ByteView bytes);
 /// Of at most `limit` bytes, in a few runs spread over all.
 [[nodiscard]] ByteHistogram sample_histogram(ByteView bytes, std::size_t limit);
+/// How often a byte is like the one before it, of the same sample: 0 as chance has it, 1 always.
+[[nodiscard]] double sample_clustering(ByteView bytes, std::size_t limit);
 
 }  // namespace ckpt::codec

@@ -16,7 +16,7 @@ const KernelSet* kernels_for(InstructionSet set) {
     case InstructionSet::avx2: return __builtin_cpu_supports("avx2") ? &kernels_avx2 : nullptr;
     case InstructionSet::avx512:
       return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("avx512dq")
+                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi2")
                  ? &kernels_avx512
                  : nullptr;
 #else

@@ -4,11 +4,15 @@
 #pragma once
 
 #include "codec/element.hpp"
+#include "codec/key_groups.hpp"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace ckpt::codec {
+
+/// What the kernels that move elements may write, or read, behind the last one of those: a vector.
+inline constexpr std::size_t move_slack = 64;
 
 /// Elements of T, an unsigned integer, little-endian, anywhere in memory. Outputs never overlap inputs, unless they're
 /// the same.
@@ -33,11 +37,23 @@ struct Kernels {
   void (*recenter)(const std::byte* in, T center, std::size_t n, std::byte* out);
   /// One byte an element: its eight bits below the sign, which is the exponent of a float32 or bfloat16.
   void (*keys)(const std::byte* in, std::size_t n, std::uint8_t* out);
-  /// One byte an element: its bits from `shift` on.
-  void (*extract)(const std::byte* in, unsigned shift, std::size_t n, std::uint8_t* out);
-  /// Puts a byte an element at `shift`: instead of what's there, or beside it.
-  void (*place)(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out);
-  void (*place_beside)(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out);
+  /// A plane for each byte of an element, the lowest first: n bytes at each pointer.
+  void (*split)(const std::byte* in, std::size_t n, std::byte* const* planes);
+  /// The inverse.
+  void (*join)(const std::byte* const* planes, std::size_t n, std::byte* out);
+  /// Adds to each group's count how many of the base's elements have a key of it.
+  void (*count_members)(const std::byte* base, std::size_t n, const KeyGroups& groups, std::uint32_t* counts);
+  /// Puts each element behind those that its group has: the groups' ends move on. Best for what a cache holds. Writes
+  /// move_slack bytes after them.
+  void (*scatter)(const std::byte* in, const std::byte* base, std::size_t n, const KeyGroups& groups, std::byte** ends);
+  /// The inverse: takes each element from the front of its group. Reads move_slack bytes after the groups' begins.
+  void (*gather)(const std::byte** begins, const std::byte* base, std::size_t n, const KeyGroups& groups,
+                 std::byte* out);
+  /// Moves the elements that aren't zero to the front of `out`, which has room for all, and sets a bit for each, the
+  /// first one lowest. Returns how many.
+  std::size_t (*pack_nonzero)(const std::byte* in, std::size_t n, std::byte* out, std::byte* bits);
+  /// The inverse: there's an element for each bit, and no bit behind the n-th. Reads move_slack bytes after `in`.
+  void (*spread_nonzero)(const std::byte* bits, const std::byte* in, std::size_t n, std::byte* out);
 };
 
 /// Roundings of float32 to 16 bits, to nearest, ties to even, as PyTorch does it: a NaN of bfloat16 is 0x7fc0 or
@@ -53,6 +69,7 @@ struct KernelSet {
   Kernels<std::uint32_t> u32;
   Kernels<std::uint64_t> u64;
   RoundingKernels round;
+  std::size_t (*count_bits)(const std::byte* in, std::size_t size);
 
   template <class T>
   [[nodiscard]] const Kernels<T>& of() const {

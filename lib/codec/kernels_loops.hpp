@@ -3,6 +3,8 @@
 // CKPT_KERNELS as the name of its set and includes this once: names are of that file alone, so that the linker can't
 // take one set's code for another's.
 #include "codec/kernels.hpp"
+#include "codec/kernels_basics.hpp"
+#include "codec/kernels_moves.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -10,25 +12,6 @@
 
 namespace ckpt::codec {
 namespace {
-
-template <class T>
-struct Unaligned {
-  T value;
-} __attribute__((packed, may_alias));
-
-template <class T>
-const Unaligned<T>* in_as(const std::byte* p) {
-  return reinterpret_cast<const Unaligned<T>*>(p);
-}
-template <class T>
-Unaligned<T>* out_as(std::byte* p) {
-  return reinterpret_cast<Unaligned<T>*>(p);
-}
-
-template <class T>
-constexpr unsigned bits = sizeof(T) * 8;
-template <class T>
-constexpr T sign_bit = static_cast<T>(T{1} << (bits<T> - 1));
 
 template <class T>
 T order_map(T u) {
@@ -137,22 +120,60 @@ void keys(const std::byte* in, std::size_t n, std::uint8_t* out) {
 }
 
 template <class T>
-void extract(const std::byte* in, unsigned shift, std::size_t n, std::uint8_t* out) {
+void split(const std::byte* in, std::size_t n, std::byte* const* planes) {
   const auto* from = in_as<T>(in);
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint8_t>(from[i].value >> shift);
+  // All planes at once, of which __restrict says that they're apart; of a wide element, one half after the other.
+  if constexpr (sizeof(T) == 1) {
+    std::memcpy(planes[0], in, n);
+  } else if constexpr (sizeof(T) == 2) {
+    std::byte* __restrict const p0 = planes[0];
+    std::byte* __restrict const p1 = planes[1];
+    for (std::size_t i = 0; i < n; ++i) {
+      const T u = from[i].value;
+      p0[i] = static_cast<std::byte>(u);
+      p1[i] = static_cast<std::byte>(u >> 8U);
+    }
+  } else {
+    for (unsigned half = 0; half < sizeof(T) / 4; ++half) {
+      std::byte* __restrict const p0 = planes[half * 4];
+      std::byte* __restrict const p1 = planes[half * 4 + 1];
+      std::byte* __restrict const p2 = planes[half * 4 + 2];
+      std::byte* __restrict const p3 = planes[half * 4 + 3];
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto u = static_cast<std::uint32_t>(from[i].value >> (half * 32));
+        p0[i] = static_cast<std::byte>(u);
+        p1[i] = static_cast<std::byte>(u >> 8U);
+        p2[i] = static_cast<std::byte>(u >> 16U);
+        p3[i] = static_cast<std::byte>(u >> 24U);
+      }
+    }
+  }
 }
 
 template <class T>
-void place(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out) {
+void join(const std::byte* const* planes, std::size_t n, std::byte* out) {
   auto* to = out_as<T>(out);
-  for (std::size_t i = 0; i < n; ++i) to[i].value = static_cast<T>(static_cast<T>(in[i]) << shift);
-}
-
-template <class T>
-void place_beside(const std::uint8_t* in, unsigned shift, std::size_t n, std::byte* out) {
-  auto* to = out_as<T>(out);
-  for (std::size_t i = 0; i < n; ++i) {
-    to[i].value = static_cast<T>(to[i].value | static_cast<T>(static_cast<T>(in[i]) << shift));
+  if constexpr (sizeof(T) == 1) {
+    std::memcpy(out, planes[0], n);
+  } else if constexpr (sizeof(T) == 2) {
+    const std::byte* __restrict const p0 = planes[0];
+    const std::byte* __restrict const p1 = planes[1];
+    for (std::size_t i = 0; i < n; ++i) {
+      to[i].value = static_cast<T>(std::to_integer<T>(p0[i]) | std::to_integer<T>(p1[i]) << 8U);
+    }
+  } else {
+    for (unsigned half = 0; half < sizeof(T) / 4; ++half) {
+      const std::byte* __restrict const p0 = planes[half * 4];
+      const std::byte* __restrict const p1 = planes[half * 4 + 1];
+      const std::byte* __restrict const p2 = planes[half * 4 + 2];
+      const std::byte* __restrict const p3 = planes[half * 4 + 3];
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::uint32_t u = std::to_integer<std::uint32_t>(p0[i]) | std::to_integer<std::uint32_t>(p1[i]) << 8U |
+                                std::to_integer<std::uint32_t>(p2[i]) << 16U |
+                                std::to_integer<std::uint32_t>(p3[i]) << 24U;
+        to[i].value = half == 0 ? T{u} : static_cast<T>(to[i].value | static_cast<T>(u) << (half * 32));
+      }
+    }
   }
 }
 
@@ -201,9 +222,13 @@ constexpr Kernels<T> kernels_of() {
           .unzigzag = unzigzag<T>,
           .recenter = recenter<T>,
           .keys = keys<T>,
-          .extract = extract<T>,
-          .place = place<T>,
-          .place_beside = place_beside<T>};
+          .split = split<T>,
+          .join = join<T>,
+          .count_members = count_members<T>,
+          .scatter = scatter<T>,
+          .gather = gather<T>,
+          .pack_nonzero = pack_nonzero<T>,
+          .spread_nonzero = spread_nonzero<T>};
 }
 
 }  // namespace
@@ -213,6 +238,7 @@ const KernelSet CKPT_KERNELS = {.u8 = kernels_of<std::uint8_t>(),
                                 .u16 = kernels_of<std::uint16_t>(),
                                 .u32 = kernels_of<std::uint32_t>(),
                                 .u64 = kernels_of<std::uint64_t>(),
-                                .round = {.to_bfloat16 = to_bfloat16, .to_float16 = to_float16}};
+                                .round = {.to_bfloat16 = to_bfloat16, .to_float16 = to_float16},
+                                .count_bits = count_bits};
 
 }  // namespace ckpt::codec

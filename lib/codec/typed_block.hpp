@@ -25,6 +25,7 @@
 #pragma once
 
 #include "codec/element.hpp"
+#include "codec/key_groups.hpp"
 #include "codec/stream.hpp"
 #include "core/bytes.hpp"
 #include "os/aligned_buffer.hpp"
@@ -41,7 +42,6 @@ enum class Rounding : std::uint8_t { none = 0, to_bfloat16 = 1, to_float16 = 2 }
 enum class GroupForm : std::uint8_t { planes = 0, sparse = 1 };
 enum class Sign : std::uint8_t { kept = 0, folded = 1 };
 
-inline constexpr std::size_t max_groups = 32;
 struct TypedHead;
 
 struct GroupPlan {
@@ -89,15 +89,21 @@ class TypedDecoder {
   /// The same against the rounding of `base`, which has twice as many bytes.
   [[nodiscard]] bool decode_derived(ByteView payload, ByteView base, std::span<std::byte> raw);
 
+  /// Whether decode() would give `raw`: it's decoded in pieces, which are compared while the cache holds them.
+  [[nodiscard]] bool decodes_to(ByteView raw, ByteView payload, ByteView base);
+  [[nodiscard]] bool derived_decodes_to(ByteView raw, ByteView payload, ByteView base);
+
  private:
-  [[nodiscard]] bool decode_any(ByteView payload, ByteView base, bool derived, std::span<std::byte> raw);
+  class Target;
+  [[nodiscard]] bool decode_any(ByteView payload, ByteView base, bool derived, Target& target);
   template <class T>
-  [[nodiscard]] bool decode_elements(const TypedHead& head, ByteReader& in, ByteView base, std::span<std::byte> values);
+  [[nodiscard]] bool decode_elements(const TypedHead& head, ByteReader& in, ByteView base, Target& target);
   template <class T>
   class GroupReader;
+  template <class T>
+  class GroupsAhead;
 
   StreamDecoder streams_;
-  os::AlignedBuffer keys_;
   os::AlignedBuffer residuals_;
   os::AlignedBuffer planes_;
   os::AlignedBuffer rounded_;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/kernels.hpp"
-#include "codec/partition.hpp"
 #include "codec/typed_block.hpp"
 #include "codec/typed_format.hpp"
 
@@ -11,44 +10,27 @@
 namespace ckpt::codec {
 namespace {
 
-std::uint8_t* as_u8(std::byte* p) { return reinterpret_cast<std::uint8_t*>(p); }
-
-/// Differences in the order of their groups; returns the groups' sizes. `keys` has room for a byte an element.
+/// Differences in the order of their groups, each of which has move_slack bytes behind it in `out`; returns the groups'
+/// sizes.
 template <class T>
 std::vector<std::uint32_t> group_differences(const TypedPlan& plan, const std::byte* values, const std::byte* base,
-                                             std::size_t n, std::uint8_t* keys, std::byte* out) {
+                                             std::size_t n, std::byte* out) {
   const Kernels<T>& k = kernels().of<T>();
-  Partition partition(plan.groups, {keys, n}, [&](std::size_t first, std::size_t count, std::uint8_t* to) {
-    k.keys(base + first * sizeof(T), count, to);
+  const KeyGroups groups = key_groups(plan.groups);
+  std::vector<std::uint32_t> counts(groups.count());
+  k.count_members(base, n, groups, counts.data());
+  std::array<std::byte*, max_groups> ends{};
+  for (std::size_t g = 0; g < counts.size(); ++g) {
+    ends[g] = out;
+    out += counts[g] * sizeof(T) + move_slack;
+  }
+  alignas(64) std::array<std::byte, chunk_elements * sizeof(T)> differences;
+  for_each_chunk(n, [&](std::size_t first, std::size_t count) {
+    const std::size_t at = first * sizeof(T);
+    k.difference(values + at, base + at, plan.element.kind, count, differences.data());
+    k.scatter(differences.data(), base + at, count, groups, ends.data());
   });
-  alignas(64) std::array<std::array<std::byte, Partition::step * sizeof(T)>, Partition::lanes> differences;
-  for (std::size_t at = 0; at < partition.lane_size(); at += Partition::step) {
-    for (std::size_t l = 0; l < Partition::lanes; ++l) {
-      const auto [first, count] = partition.range(l, at);
-      const std::size_t byte = first * sizeof(T);
-      k.difference(values + byte, base + byte, plan.element.kind, count, differences[l].data());
-    }
-    partition.scatter<T>(at, differences, out);
-  }
-  return partition.counts();
-}
-
-/// Appends the residuals that aren't zero to `kept`; `bits` says where they were. Returns how many.
-template <class T>
-std::size_t compact(const std::byte* residuals, std::size_t count, std::byte* kept, std::byte* bits) {
-  std::size_t n = 0;
-  for (std::size_t i = 0; i < count; i += 8) {
-    unsigned eight = 0;
-    for (std::size_t j = 0; j < std::min<std::size_t>(8, count - i); ++j) {
-      T value = 0;
-      std::memcpy(&value, residuals + (i + j) * sizeof(T), sizeof(T));
-      std::memcpy(kept + n * sizeof(T), &value, sizeof(T));
-      n += value != 0 ? 1U : 0U;
-      eight |= (value != 0 ? 1U : 0U) << j;
-    }
-    *bits++ = static_cast<std::byte>(eight);
-  }
-  return n;
+  return counts;
 }
 
 }  // namespace
@@ -61,7 +43,9 @@ void TypedEncoder::encode_group(GroupForm form, std::size_t count, std::byte* ke
   std::size_t elements = count;
   const auto plane = [&](std::size_t p) { return planes_.data() + p * elements; };
   const auto cut = [&](const std::byte* from, std::size_t first, std::size_t n) {
-    for (unsigned p = 0; p < sizeof(T); ++p) k.extract(from, p * 8, n, as_u8(plane(p)) + first);
+    std::array<std::byte*, sizeof(T)> to;
+    for (std::size_t p = 0; p < sizeof(T); ++p) to[p] = plane(p) + first;
+    k.split(from, n, to.data());
   };
   if (form == GroupForm::planes) {
     for_each_chunk(count, [&](std::size_t first, std::size_t n) {
@@ -72,12 +56,12 @@ void TypedEncoder::encode_group(GroupForm form, std::size_t count, std::byte* ke
     elements = 0;
     for_each_chunk(count, [&](std::size_t first, std::size_t n) {
       residuals(first, n, chunk.data());
-      elements += compact<T>(chunk.data(), n, kept + elements * sizeof(T), planes_.data() + first / 8);
+      elements += k.pack_nonzero(chunk.data(), n, kept + elements * sizeof(T), planes_.data() + first / 8);
     });
     streams_.encode({planes_.data(), (count + 7) / 8}, effort, out);
     for_each_chunk(elements, [&](std::size_t first, std::size_t n) { cut(kept + first * sizeof(T), first, n); });
   }
-  for (unsigned p = 0; p < sizeof(T); ++p) streams_.encode({plane(p), elements}, effort, out);
+  for (std::size_t p = 0; p < sizeof(T); ++p) streams_.encode({plane(p), elements}, effort, out);
 }
 
 template <class T>
@@ -86,7 +70,7 @@ void TypedEncoder::encode_elements(const TypedPlan& plan, std::size_t head_at, B
   const Kernels<T>& k = kernels().of<T>();
   const std::size_t n = values.size() / sizeof(T);
   planes_.reserve(std::max<std::size_t>(values.size(), 1));
-  residuals_.reserve(std::max<std::size_t>(values.size(), 1));
+  residuals_.reserve(values.size() + plan.groups.size() * move_slack);
   const auto move_to_center = [&](const GroupPlan& group, const std::byte* in, std::size_t count, std::byte* to) {
     const auto kernel = group.sign == Sign::folded ? k.zigzag : k.recenter;
     kernel(in, static_cast<T>(group.center), count, to);
@@ -113,7 +97,7 @@ void TypedEncoder::encode_elements(const TypedPlan& plan, std::size_t head_at, B
   }
 
   const std::vector<std::uint32_t> counts =
-      group_differences<T>(plan, values.data(), base.data(), n, as_u8(planes_.data()), residuals_.data());
+      group_differences<T>(plan, values.data(), base.data(), n, residuals_.data());
   std::byte* differences = residuals_.data();
   for (std::size_t g = 0; g < counts.size(); ++g) {
     const GroupPlan& group = plan.groups[g];
@@ -123,7 +107,7 @@ void TypedEncoder::encode_elements(const TypedPlan& plan, std::size_t head_at, B
     };
     // What is kept of a sparse group never passes what of it has been read.
     encode_group<T>(group.form, counts[g], differences, residuals, effort, out);
-    differences += counts[g] * sizeof(T);
+    differences += counts[g] * sizeof(T) + move_slack;
   }
 }
 

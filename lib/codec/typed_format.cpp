@@ -73,14 +73,10 @@ ByteView predictions(const TypedPlan& plan, ByteView base, std::size_t size, os:
   return {rounded.data(), size};
 }
 
-std::array<std::uint8_t, 256> group_by_key(const std::vector<GroupPlan>& groups) {
-  std::array<std::uint8_t, 256> table{};
-  std::size_t group = 0;
-  for (unsigned key = 0; key < 256; ++key) {
-    while (key > groups[group].last_key) ++group;
-    table[key] = static_cast<std::uint8_t>(group);
-  }
-  return table;
+KeyGroups key_groups(const std::vector<GroupPlan>& groups) {
+  std::array<std::uint8_t, max_groups> last_keys{};
+  for (std::size_t g = 0; g < groups.size(); ++g) last_keys[g] = groups[g].last_key;
+  return KeyGroups({last_keys.data(), groups.size()});
 }
 
 }  // namespace ckpt::codec

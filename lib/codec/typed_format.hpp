@@ -2,6 +2,7 @@
 // What the encoder and the decoder of typed blocks share: the payload's head, and how residuals are cut into planes.
 #pragma once
 
+#include "codec/key_groups.hpp"
 #include "codec/typed_block.hpp"
 
 #include <algorithm>
@@ -14,8 +15,8 @@ namespace ckpt::codec {
 
 inline constexpr std::size_t typed_head_size = 8;
 inline constexpr std::size_t group_head_size = 16;
-/// Elements that are worked on at once: what the processor's second cache holds.
-inline constexpr std::size_t chunk_elements = 8192;
+/// Elements that are worked on at once: what the processor's first cache holds, in two or three forms.
+inline constexpr std::size_t chunk_elements = 2048;
 
 struct TypedHead {
   TypedPlan plan;
@@ -38,7 +39,6 @@ void for_each_chunk(std::size_t count, Work&& work) {
   for (std::size_t i = 0; i < count; i += chunk_elements) work(i, std::min(chunk_elements, count - i));
 }
 
-/// group[key]: the first group whose last key isn't below.
-[[nodiscard]] std::array<std::uint8_t, 256> group_by_key(const std::vector<GroupPlan>& groups);
+[[nodiscard]] KeyGroups key_groups(const std::vector<GroupPlan>& groups);
 
 }  // namespace ckpt::codec

@@ -11,7 +11,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 namespace ckpt::codec {
@@ -26,37 +27,45 @@ constexpr std::size_t least_group = 4096;
 constexpr std::size_t least_sampled = 256;
 /// What groups must make of a delta to be taken where speed counts.
 constexpr double group_gain = 0.95;
+/// Folding only changes the order of few values: what it doesn't matter to, rounding mustn't decide.
+constexpr double clearly_less = 1 - 1e-9;
 /// In bits, for each stream: its head, and the tables of its code.
 constexpr double stream_cost = 8 * (stream_head + 60);
 
+template <class T>
+std::byte* bytes_of(std::vector<T>& numbers) {
+  return reinterpret_cast<std::byte*>(numbers.data());
+}
+template <class T>
+const std::byte* bytes_of(std::span<const T> numbers) {
+  return reinterpret_cast<const std::byte*>(numbers.data());
+}
+
 /// The element at each sampled place, one after the other.
-Bytes sample_of(ByteView values, std::size_t width) {
-  const std::size_t count = values.size() / width;
-  if (count <= sample_elements) return {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count * width)};
+template <class T>
+std::vector<T> sample_of(ByteView values) {
+  const std::size_t count = values.size() / sizeof(T);
+  std::vector<T> sample(std::min(count, sample_elements));
+  if (count <= sample_elements) {
+    if (count > 0) std::memcpy(sample.data(), values.data(), count * sizeof(T));
+    return sample;
+  }
   constexpr std::size_t run = sample_elements / sample_runs;
   const std::size_t step = (count - run) / (sample_runs - 1);
-  Bytes sample;
-  sample.reserve(sample_elements * width);
-  for (std::size_t r = 0; r < sample_runs; ++r) append(sample, values.subspan(r * step * width, run * width));
+  for (std::size_t r = 0; r < sample_runs; ++r) {
+    std::memcpy(sample.data() + r * run, values.data() + r * step * sizeof(T), run * sizeof(T));
+  }
   return sample;
 }
 
 template <class T>
-std::vector<T> as_numbers(const Bytes& bytes) {
-  std::vector<T> numbers(bytes.size() / sizeof(T));
-  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
-  return numbers;
-}
-
-template <class T>
-double planes_bits(const std::vector<T>& residuals) {
-  if (residuals.empty()) return 0;
+double planes_bits(std::span<const T> residuals) {
+  Bytes held(residuals.size_bytes());
+  std::array<std::byte*, sizeof(T)> planes;
+  for (std::size_t p = 0; p < sizeof(T); ++p) planes[p] = held.data() + p * residuals.size();
+  kernels().of<T>().split(bytes_of(residuals), residuals.size(), planes.data());
   double bits = 0;
-  for (unsigned p = 0; p < sizeof(T); ++p) {
-    ByteHistogram histogram;
-    for (const T r : residuals) histogram.add(static_cast<std::uint8_t>(r >> (8 * p)));
-    bits += histogram.stored_bits();
-  }
+  for (const std::byte* plane : planes) bits += histogram_of({plane, residuals.size()}).stored_bits();
   return bits;
 }
 
@@ -74,47 +83,77 @@ struct PricedGroup {
 };
 
 template <class T>
-PricedGroup price(const std::vector<T>& residuals, GroupPlan plan) {
+PricedGroup price(std::span<const T> residuals, GroupPlan plan) {
   PricedGroup planes{.plan = plan, .bits = planes_bits(residuals)};
-  std::vector<T> kept;
-  for (const T r : residuals) {
-    if (r != 0) kept.push_back(r);
-  }
-  if (kept.size() * 2 > residuals.size()) return planes;
+  const auto zeros = static_cast<std::size_t>(std::count(residuals.begin(), residuals.end(), T{0}));
+  if (zeros * 2 < residuals.size() || residuals.empty()) return planes;
+  std::vector<T> kept(residuals.size());
+  Bytes bits((residuals.size() + 7) / 8);
+  kept.resize(kernels().of<T>().pack_nonzero(bytes_of(residuals), residuals.size(), bytes_of(kept), bits.data()));
   const auto n = static_cast<double>(residuals.size());
-  PricedGroup sparse{.plan = plan, .bits = planes_bits(kept) + n * bitmap_bits(static_cast<double>(kept.size()) / n)};
+  PricedGroup sparse{.plan = plan,
+                     .bits = planes_bits<T>(kept) + n * bitmap_bits(static_cast<double>(kept.size()) / n)};
   sparse.plan.form = GroupForm::sparse;
   return sparse.bits < planes.bits ? sparse : planes;
 }
 
-template <class T>
-T quantile(std::vector<T> differences, double share) {
-  using Signed = std::make_signed_t<T>;
-  const auto at =
-      differences.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(differences.size() - 1));
-  std::nth_element(differences.begin(), at, differences.end(),
-                   [](T a, T b) { return static_cast<Signed>(a) < static_cast<Signed>(b); });
-  return *at;
+/// What a share of the differences lies below, for each of the rising shares.
+template <class T, std::size_t n>
+std::array<T, n> lower_ends(std::span<const T> differences, const std::array<double, n>& shares) {
+  const auto less = [](T a, T b) {
+    using Signed = std::make_signed_t<T>;
+    return static_cast<Signed>(a) < static_cast<Signed>(b);
+  };
+  std::array<std::size_t, n> places;
+  for (std::size_t i = 0; i < n; ++i) {
+    places[i] = static_cast<std::size_t>(shares[i] * static_cast<double>(differences.size() - 1));
+  }
+  // What twice the last share of a few lies below leaves enough, mostly, and little to look through.
+  constexpr std::size_t probes = 512;
+  std::vector<T> low(differences.begin(), differences.end());
+  if (differences.size() > 4 * probes) {
+    std::array<T, probes> probe;
+    for (std::size_t i = 0; i < probes; ++i) probe[i] = differences[i * (differences.size() / probes)];
+    const auto bound = probe.begin() + static_cast<std::ptrdiff_t>(2 * shares.back() * probes);
+    std::nth_element(probe.begin(), bound, probe.end(), less);
+    std::size_t count = 0;
+    for (const T d : differences) {
+      low[count] = d;
+      count += less(*bound, d) ? 0U : 1U;
+    }
+    if (count > places.back())
+      low.resize(count);
+    else
+      low.assign(differences.begin(), differences.end());
+  }
+  std::array<T, n> ends;
+  auto end = low.end();
+  for (std::size_t i = n; i-- > 0;) {
+    const auto at = low.begin() + static_cast<std::ptrdiff_t>(places[i]);
+    std::nth_element(low.begin(), at, end, less);
+    ends[i] = *at;
+    end = at + 1;
+  }
+  return ends;
 }
 
 /// The best way to store differences that the sample gives: folded where they lie on both sides of zero alike, or from
 /// their lower end on, where all have moved one way (a moment that decays, a counter).
 template <class T>
-PricedGroup plan_differences(const std::vector<T>& differences) {
+PricedGroup plan_differences(std::span<const T> differences) {
   if (differences.empty()) return {};
+  std::vector<T> residuals(differences.size());
   const auto moved = [&](T center, Sign sign) {
-    std::vector<T> residuals(differences.size());
     const Kernels<T>& k = kernels().of<T>();
     const auto kernel = sign == Sign::folded ? k.zigzag : k.recenter;
-    kernel(reinterpret_cast<const std::byte*>(differences.data()), center, differences.size(),
-           reinterpret_cast<std::byte*>(residuals.data()));
-    return price(residuals, {.sign = sign, .center = center});
+    kernel(bytes_of(differences), center, differences.size(), bytes_of(residuals));
+    return price<T>(residuals, {.sign = sign, .center = center});
   };
   PricedGroup best = moved(0, Sign::folded);
   if (best.plan.form == GroupForm::sparse) return best;
-  for (const double share : {0.001, 0.02}) {
-    const PricedGroup other = moved(quantile(differences, share), Sign::kept);
-    if (other.bits < best.bits) best = other;
+  for (const T center : lower_ends<T, 2>(differences, {0.001, 0.02})) {
+    const PricedGroup other = moved(center, Sign::kept);
+    if (other.bits < best.bits * clearly_less) best = other;
   }
   return best;
 }
@@ -149,64 +188,65 @@ PricedPlan finish(TypedPlan plan, double sample_bits, std::size_t sampled, std::
 
 template <class T>
 PricedPlan plan_full_as(TypedPlan plan, ByteView values) {
-  const Bytes sample = sample_of(values, sizeof(T));
-  const std::size_t n = sample.size() / sizeof(T);
-  Bytes residuals(sample.size());
+  std::vector<T> residuals = sample_of<T>(values);
   if (plan.element.kind == NumberKind::floating) {
-    kernels().of<T>().rotate_left(sample.data(), n, residuals.data());
-  } else {
-    residuals = sample;
+    kernels().of<T>().rotate_left(bytes_of(residuals), residuals.size(), bytes_of(residuals));
   }
-  const PricedGroup group = price(as_numbers<T>(residuals), {});
+  const PricedGroup group = price<T>(residuals, {});
   plan.groups = {group.plan};
-  return finish<T>(std::move(plan), group.bits, n, values.size() / sizeof(T));
+  return finish<T>(std::move(plan), group.bits, residuals.size(), values.size() / sizeof(T));
 }
 
 template <class T>
 PricedPlan plan_exclusive_or_as(TypedPlan plan, ByteView values, ByteView base) {
-  const Bytes sample = sample_of(values, sizeof(T));
-  const Bytes against = sample_of(base, sizeof(T));
-  const std::size_t n = sample.size() / sizeof(T);
-  Bytes residuals(sample.size());
-  kernels().of<T>().exclusive_or(sample.data(), against.data(), n, residuals.data());
-  const PricedGroup group = price(as_numbers<T>(residuals), {});
+  std::vector<T> residuals = sample_of<T>(values);
+  std::vector<T> against = sample_of<T>(base);
+  kernels().of<T>().exclusive_or(bytes_of(residuals), bytes_of(against), residuals.size(), bytes_of(residuals));
+  const PricedGroup group = price<T>(residuals, {});
   plan.predictor = Predictor::exclusive_or;
   plan.groups = {group.plan};
-  return finish<T>(std::move(plan), group.bits, n, values.size() / sizeof(T));
+  return finish<T>(std::move(plan), group.bits, residuals.size(), values.size() / sizeof(T));
 }
 
 template <class T>
 PricedPlan plan_delta_as(TypedPlan plan, ByteView values, ByteView base, Effort effort) {
   const Kernels<T>& k = kernels().of<T>();
   const std::size_t count = values.size() / sizeof(T);
-  const Bytes sample = sample_of(values, sizeof(T));
-  const Bytes against = sample_of(base, sizeof(T));
-  const std::size_t n = sample.size() / sizeof(T);
+  std::vector<T> differences = sample_of<T>(values);
+  std::vector<T> against = sample_of<T>(base);
+  const std::size_t n = differences.size();
   plan.predictor = Predictor::subtract;
-  Bytes bytes(sample.size());
-  k.difference(sample.data(), against.data(), plan.element.kind, n, bytes.data());
-  const std::vector<T> differences = as_numbers<T>(bytes);
+  k.difference(bytes_of(differences), bytes_of(against), plan.element.kind, n, bytes_of(differences));
 
-  const PricedGroup whole = plan_differences(differences);
+  const PricedGroup whole = plan_differences<T>(differences);
   plan.groups = {whole.plan};
   PricedPlan single = finish<T>(plan, whole.bits, n, count);
   if (plan.element.kind != NumberKind::floating || sizeof(T) == 1 || whole.bits == 0) return single;
 
   std::vector<std::uint8_t> keys(n);
-  k.keys(against.data(), n, keys.data());
+  k.keys(bytes_of(against), n, keys.data());
   const std::vector<std::uint8_t> ends = last_keys(keys, count);
   if (ends.size() == 1) return single;
-  plan.groups.clear();
-  for (const std::uint8_t end : ends) plan.groups.push_back({.last_key = end});
-  const auto group_of = group_by_key(plan.groups);
-  std::vector<std::vector<T>> members(ends.size());
-  for (std::size_t i = 0; i < n; ++i) members[group_of[keys[i]]].push_back(differences[i]);
-  double bits = 0;
+  const KeyGroups groups(ends);
+  std::array<std::uint32_t, max_groups> counts{};
+  k.count_members(bytes_of(against), n, groups, counts.data());
+  std::vector<T> sorted(n + ends.size() * move_slack / sizeof(T));
+  std::array<std::byte*, max_groups> places{};
+  std::size_t begin = 0;
   for (std::size_t g = 0; g < ends.size(); ++g) {
-    const PricedGroup group = plan_differences(members[g]);
-    plan.groups[g] = group.plan;
-    plan.groups[g].last_key = ends[g];
+    places[g] = bytes_of(sorted) + begin * sizeof(T);
+    begin += counts[g] + move_slack / sizeof(T);
+  }
+  k.scatter(bytes_of(differences), bytes_of(against), n, groups, places.data());
+  plan.groups.clear();
+  double bits = 0;
+  begin = 0;
+  for (std::size_t g = 0; g < ends.size(); ++g) {
+    PricedGroup group = plan_differences<T>(std::span<const T>(sorted).subspan(begin, counts[g]));
+    group.plan.last_key = ends[g];
+    plan.groups.push_back(group.plan);
     bits += group.bits;
+    begin += counts[g] + move_slack / sizeof(T);
   }
   PricedPlan grouped = finish<T>(std::move(plan), bits, n, count);
   const double gain = effort == Effort::fast ? group_gain : 1;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace ckpt::format {
@@ -25,6 +26,8 @@ class BaseContainers {
   /// Throws Damaged (missing) if there's no such checkpoint or shard, and as the ContainerReader does.
   [[nodiscard]] virtual std::shared_ptr<const ContainerReader> open(const BaseCheckpoint& checkpoint,
                                                                     std::uint32_t rank) const = 0;
+  /// The raw bytes of a block that can't be had from its container, from elsewhere. The caller checks them.
+  [[nodiscard]] virtual std::optional<Bytes> substitute(const ContainerReader& container, std::uint64_t block) const;
 };
 
 /// A part of a container as it's stored; a view into `buffer`. Throws Damaged, also for an I/O error.
@@ -61,11 +64,13 @@ class BlockDecoder {
   ByteView base_bytes(const ContainerReader& container, std::uint64_t block, Position at);
   ByteView read_stored(const ContainerReader& container, std::uint64_t block, Position at);
   ByteView decode_checked(const ContainerReader& container, std::uint64_t block, const ByteView* stored);
+  ByteView decode_or_substitute(const ContainerReader& container, std::uint64_t block, const ByteView* stored);
 
   std::array<os::AlignedBuffer, 2> raw_;
   std::array<os::AlignedBuffer, 2> stored_;
   std::array<Window, max_chain + 1> windows_;
   codec::TypedDecoder typed_;
+  Bytes substituted_;
 };
 
 }  // namespace ckpt::format

@@ -139,6 +139,11 @@ std::shared_ptr<const ContainerReader> ContainerReader::base_container(const Bas
   return bases_->open(checkpoint, base.rank);
 }
 
+std::optional<Bytes> ContainerReader::substitute(std::uint64_t block) const {
+  if (bases_ == nullptr) return std::nullopt;
+  return bases_->substitute(*this, block);
+}
+
 const FrameRecord& ContainerReader::frame_of(std::uint64_t block) const {
   const auto after = std::upper_bound(index_.frames.begin(), index_.frames.end(), block,
                                       [](std::uint64_t b, const FrameRecord& f) { return b < f.first_block; });

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ class ContainerReader {
 
   /// The container of a block's base. Throws Damaged if there's none.
   [[nodiscard]] std::shared_ptr<const ContainerReader> base_container(const BaseRef& base) const;
+
+  /// The raw bytes of a damaged block, from elsewhere if there's a place for that. Unchecked.
+  [[nodiscard]] std::optional<Bytes> substitute(std::uint64_t block) const;
 
   /// The frame that holds a block.
   [[nodiscard]] const FrameRecord& frame_of(std::uint64_t block) const;

@@ -35,14 +35,24 @@ void RunReader::open(const format::ContainerReader& container, const BlockRun& r
   const StoredRange range = stored_range(container, run);
   container_ = &container;
   begin_ = range.begin;
-  stored_ = format::read_stored_range(container, range.begin, range.end - range.begin, buffer_);
+  unreadable_ = nullptr;
+  try {
+    stored_ = format::read_stored_range(container, range.begin, range.end - range.begin, buffer_);
+  } catch (const format::Damaged&) {
+    // Each block by itself: some may be readable, or come from elsewhere. stored() has no such way out.
+    stored_ = {};
+    unreadable_ = std::current_exception();
+  }
 }
 
 ByteView RunReader::stored(std::uint64_t block) const {
+  if (unreadable_) std::rethrow_exception(unreadable_);
   const format::BlockRecord& record = container_->index().blocks[block];
   return stored_.subspan(record.place - begin_, record.stored_size);
 }
 
-ByteView RunReader::decode(std::uint64_t block) { return decoder_.decode(*container_, block, stored(block)); }
+ByteView RunReader::decode(std::uint64_t block) {
+  return unreadable_ ? decoder_.read(*container_, block) : decoder_.decode(*container_, block, stored(block));
+}
 
 }  // namespace ckpt::ops

@@ -8,6 +8,7 @@
 #include "os/aligned_buffer.hpp"
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <vector>
 
@@ -34,7 +35,8 @@ struct StoredRange {
 /// What one thread needs to read runs.
 class RunReader {
  public:
-  /// Reads the run's stored bytes. Throws Damaged, also for an I/O error: another checkpoint may do instead.
+  /// Reads the run's stored bytes. What can't be read is said by the calls for the blocks, as Damaged, also for an I/O
+  /// error: another checkpoint may do instead.
   void open(const format::ContainerReader& container, const BlockRun& run);
   /// A block's bytes as they're stored.
   [[nodiscard]] ByteView stored(std::uint64_t block) const;
@@ -44,6 +46,7 @@ class RunReader {
  private:
   const format::ContainerReader* container_ = nullptr;
   std::uint64_t begin_ = 0;
+  std::exception_ptr unreadable_;
   ByteView stored_;
   os::AlignedBuffer buffer_;
   format::BlockDecoder decoder_;

@@ -119,7 +119,22 @@ void LocalReplica::open_file(const transport::FileName& file) {
   open_file_ = file;
 }
 
+std::optional<std::string> LocalReplica::standalone(const format::BaseCheckpoint& checkpoint,
+                                                    const std::vector<format::BaseCheckpoint>& without,
+                                                    std::uint64_t most) {
+  standalone_.reset();
+  const auto found = store::find_base(path_, checkpoint);
+  if (!found) throw Error(Errc::not_found, "'" + path_ + "' has no such checkpoint");
+  standalone_ = make_standalone(*found, without, most, jobs_, monitor_);
+  if (!standalone_) return std::nullopt;
+  return format::encode_manifest(standalone_->manifest);
+}
+
 void LocalReplica::read(const transport::FileName& file, std::uint64_t offset, std::span<std::byte> into) {
+  if (file.standalone) {
+    if (!standalone_) throw Error(Errc::malformed, "there's no other form of it to read");
+    return standalone_->read(file.file, offset, into);
+  }
   open_file(file);
   if (os::read_at(open_fd_, offset, into, open_path_) == into.size()) return;
   throw format::Damaged(DamageKind::truncated, offset, offset + into.size(), "'" + open_path_ + "' ends early");

@@ -7,6 +7,7 @@
 #include "ops/destination.hpp"
 #include "ops/file_writer.hpp"
 #include "ops/open_shard.hpp"
+#include "ops/replica_blocks.hpp"
 #include "ops/restore_plan.hpp"
 #include "os/small_file.hpp"
 #include "store/pins.hpp"
@@ -167,8 +168,34 @@ os::Fd open_stream(const std::string& output) {
   return os::open(output, O_WRONLY);
 }
 
+/// A file system where files without a name can be made, near where the restore goes.
+std::string scratch_for(const RestoreOptions& options) {
+  if (!options.directory.empty()) return os::existing_ancestor(options.directory);
+  return options.output.empty() ? "." : os::parent_of(options.output);
+}
+
+/// What is damaged here comes from the replicas.
+Shards open_with_replicas(const RestoreOptions& options, const store::Checkpoint& checkpoint,
+                          const ops::ReplicaBlocks& replicas) {
+  const std::uint32_t world_size = checkpoint.manifest.world_size;
+  if (options.select.rank && *options.select.rank >= world_size)
+    throw Error(Errc::not_found, "there is no rank " + std::to_string(*options.select.rank));
+  Shards shards;
+  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+    if (!options.select.rank || *options.select.rank == rank)
+      shards.push_back(replicas.open(checkpoint.manifest.identity(), rank));
+  }
+  return shards;
+}
+
 RestoreReport restore_checkpoint(const RestoreOptions& options, const store::Checkpoint& checkpoint, Monitor& monitor) {
-  const Shards shards = ops::open_shards(checkpoint, options.select.rank);
+  const ops::ReplicaBlocks replicas({.store = options.from.store,
+                                     .replicas = options.replicas,
+                                     .scratch = scratch_for(options),
+                                     .peer = options.peer},
+                                    monitor);
+  const Shards shards = options.replicas.empty() ? ops::open_shards(checkpoint, options.select.rank)
+                                                 : open_with_replicas(options, checkpoint, replicas);
   const std::vector<PlanItem> plan = ops::plan_restore(shards, options.select, options.by_rank);
   RestoreReport report;
   if (!options.directory.empty()) {
@@ -251,6 +278,27 @@ RestoreReport restore_older(const RestoreOptions& options, const store::Store& s
                 std::string(first.what()) + "; and there is no good older checkpoint");
 }
 
+/// The checkpoint that is asked for; where its manifest is damaged a replica's may do.
+store::Checkpoint resolve(const RestoreOptions& options, const store::Store& store, Monitor& monitor) {
+  try {
+    return store.resolve(options.from.selector);
+  } catch (const Damaged&) {
+    const Selector& selector = options.from.selector;
+    const bool is_newest =
+        selector.kind == Selector::Kind::none || (selector.kind == Selector::Kind::latest && selector.back == 0);
+    const auto steps = store.steps();
+    if (options.replicas.empty() || steps.empty() || (!is_newest && selector.kind != Selector::Kind::step)) throw;
+    const std::uint64_t step = is_newest ? steps.back() : selector.step;
+    const ops::ReplicaBlocks replicas(
+        {.store = store.path(), .replicas = options.replicas, .scratch = scratch_for(options), .peer = options.peer},
+        monitor);
+    auto manifest = replicas.manifest_of(step);
+    if (!manifest || (is_newest && manifest->is_marked())) throw;
+    monitor.warning("the manifest of '" + store.address(step) + "' is damaged; a replica's is taken");
+    return {.directory = store.step_directory(step), .manifest = std::move(*manifest)};
+  }
+}
+
 }  // namespace
 
 RestoreReport restore(const RestoreOptions& options, Monitor& monitor) {
@@ -260,7 +308,7 @@ RestoreReport restore(const RestoreOptions& options, Monitor& monitor) {
   RestoreReport report;
   std::optional<std::uint64_t> step;
   try {
-    const store::Checkpoint checkpoint = store.resolve(options.from.selector);
+    const store::Checkpoint checkpoint = resolve(options, store, monitor);
     ops::require_allowed(checkpoint, options.allow_lossy);
     step = checkpoint.manifest.step;
     const auto pin = store::Pin::try_to_hold(store, checkpoint);

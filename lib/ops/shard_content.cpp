@@ -152,6 +152,7 @@ void encode_blocks(const std::vector<TreeEntry>& entries, const format::Catalog&
         UnitContent content{
             .buffer = buffers.take(), .stored = stored.take(), .bytes = {}, .hashes = {}, .encoded = {}};
         content.stored->clear();
+        if (encode) content.stored->reserve(unit.size);
         content.bytes = read_source(*readers.borrow(unit.file), unit.offset, unit.size, *content.buffer);
         readers.give_back(unit.file);
         std::uint64_t at = 0;

@@ -13,6 +13,18 @@ std::string SharedSource::manifest(const format::BaseCheckpoint& checkpoint, boo
   return replica_->manifest(checkpoint, retired);
 }
 
+std::optional<std::string> SharedSource::standalone(const format::BaseCheckpoint& checkpoint,
+                                                    const std::vector<format::BaseCheckpoint>& without,
+                                                    std::uint64_t most) {
+  const std::lock_guard lock(mutex_);
+  if (form_ && form_->checkpoint == checkpoint && form_->without == without) return form_->manifest;
+  std::erase_if(pieces_, [](const Piece& piece) { return piece.file.standalone; });
+  form_.reset();
+  auto manifest = replica_->standalone(checkpoint, without, most);
+  if (manifest) form_ = {.checkpoint = checkpoint, .without = without, .manifest = *manifest};
+  return manifest;
+}
+
 std::shared_ptr<const Bytes> SharedSource::read(const transport::FileName& file, std::uint64_t offset,
                                                 std::uint64_t size) {
   const std::lock_guard lock(mutex_);

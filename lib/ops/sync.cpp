@@ -5,6 +5,7 @@
 #include "core/stop.hpp"
 #include "format/manifest.hpp"
 #include "ops/shared_source.hpp"
+#include "ops/shared_sync_observer.hpp"
 #include "ops/sync_ends.hpp"
 #include "ops/sync_plan.hpp"
 #include "ops/sync_sender.hpp"
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <set>
 #include <thread>
 
@@ -22,35 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using transport::Inventory;
-
-/// The caller's observer, which needn't be thread-safe, for all destinations.
-class SharedObserver final : public SyncObserver {
- public:
-  explicit SharedObserver(SyncObserver& observer) : observer_(observer) {}
-  void progress(const Progress& progress) override {
-    locked([&] { observer_.progress(progress); });
-  }
-  void warning(std::string_view message) override {
-    locked([&] { observer_.warning(message); });
-  }
-  void note(std::string_view message) override {
-    locked([&] { observer_.note(message); });
-  }
-  void item(const SyncItem& item) override {
-    locked([&] { observer_.item(item); });
-  }
-  [[nodiscard]] bool stop_requested() const override { return observer_.stop_requested(); }
-
- private:
-  template <class Call>
-  void locked(Call call) {
-    const std::lock_guard lock(mutex_);
-    call();
-  }
-
-  SyncObserver& observer_;
-  std::mutex mutex_;
-};
 
 void check_options(const SyncOptions& options) {
   const auto refuse = [](const char* why) { throw Error(Errc::invalid_argument, why); };
@@ -123,8 +94,7 @@ class Leg {
     for (const auto& entry : plan.send) total += entry.stored_bytes;
     for (const auto& shard : plan.shards) total += shard.size;
     sender.expect(total);
-    bool agreed = true;
-    for (const transport::ReplicaCheckpoint& entry : plan.send) agreed = send(sender, entry) && agreed;
+    bool agreed = send_checkpoints(sender, plan);
     for (const transport::ReplicaShard& shard : plan.shards) agreed = send(sender, shard) && agreed;
     if (!agreed || plan.remove.empty()) return agreed;
     if (result_.failure.empty())
@@ -136,13 +106,40 @@ class Leg {
 
   [[nodiscard]] bool is_stale(const Error& error) const { return error.code() == Errc::not_found && rounds_left_ > 0; }
 
-  bool send(ops::SyncSender& sender, const transport::ReplicaCheckpoint& entry) {
+  bool send_checkpoints(ops::SyncSender& sender, const ops::SyncPlan& plan) {
+    if (const auto manifest = standalone(plan)) {
+      const transport::ReplicaCheckpoint& entry = plan.send.back();
+      return send(entry.identity, [&] {
+        const std::uint64_t moved = sender.send_standalone(entry, *manifest);
+        return std::pair(moved, moved);
+      });
+    }
+    bool agreed = true;
+    for (const transport::ReplicaCheckpoint& entry : plan.send) {
+      const auto transfer = [&] { return std::pair(entry.stored_bytes, options_.dry_run ? 0 : sender.send(entry)); };
+      agreed = send(entry.identity, transfer) && agreed;
+    }
+    return agreed;
+  }
+
+  /// One that is asked for alone goes without its bases, if that's less: nothing if it's more.
+  std::optional<std::string> standalone(const ops::SyncPlan& plan) {
+    if (plan.only_as_bases.empty() || options_.dry_run || plan.send.size() != plan.only_as_bases.size() + 1)
+      return std::nullopt;
+    std::uint64_t with_bases = 0;
+    for (const auto& entry : plan.send) with_bases += entry.stored_bytes;
+    return source_.standalone(plan.send.back().identity, plan.only_as_bases, with_bases);
+  }
+
+  /// `transfer` returns how many bytes are stored, and how many moved.
+  template <typename Transfer>
+  bool send(const format::BaseCheckpoint& identity, const Transfer& transfer) {
     require_no_stop(observer_);
     try {
-      const std::uint64_t moved = options_.dry_run ? 0 : sender.send(entry);
+      const auto [stored, moved] = transfer();
       result_.moved_bytes += moved;
       ++result_.sent;
-      tell(SyncItem::Action::sent, entry.identity, entry.stored_bytes, moved);
+      tell(SyncItem::Action::sent, identity, stored, moved);
     } catch (const Error& error) {
       if (is_stale(error)) return false;
       // The connection's end is the destination's end; what is wrong with one checkpoint isn't.
@@ -152,8 +149,8 @@ class Leg {
       fail(error.what(), false);
       observer_.item({.action = SyncItem::Action::failed,
                       .destination = result_.name,
-                      .step = entry.identity.step,
-                      .id = to_hex(entry.identity.id),
+                      .step = identity.step,
+                      .id = to_hex(identity.id),
                       .reason = error.what()});
     }
     return true;
@@ -235,7 +232,7 @@ std::uint64_t SyncReport::alike() const {
 SyncReport sync(const SyncOptions& options, SyncObserver& caller) {
   check_options(options);
   const auto start = Clock::now();
-  SharedObserver observer(caller);
+  ops::SharedSyncObserver observer(caller);
   SyncReport report;
   for (const std::string& name : options.destinations) report.destinations.push_back({.name = name, .failure = {}});
   for (const std::string& source : options.sources) run_legs(options, source, observer, report);

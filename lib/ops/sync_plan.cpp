@@ -90,7 +90,13 @@ class Planner {
     }
     known->second = true;
     plan_.send.push_back(entry);
+    if (depth > 0 && !is_chosen(entry)) plan_.only_as_bases.push_back(entry.identity);
     return true;
+  }
+
+  [[nodiscard]] bool is_chosen(const ReplicaCheckpoint& entry) const {
+    return request_.whole || std::any_of(request_.chosen.begin(), request_.chosen.end(),
+                                         [&](const auto& chosen) { return chosen.identity == entry.identity; });
   }
 
   bool is_free(const ReplicaCheckpoint& entry) {

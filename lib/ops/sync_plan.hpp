@@ -21,11 +21,12 @@ struct SyncRequest {
 };
 
 struct SyncPlan {
-  std::vector<format::BaseCheckpoint> retire;      ///< committed there, retired here
-  std::vector<transport::ReplicaCheckpoint> send;  ///< each after what it depends on
-  std::vector<transport::ReplicaShard> shards;     ///< of sets
-  std::vector<std::uint64_t> remove;               ///< steps
-  std::vector<std::string> conflicts;              ///< why something can't be sent
+  std::vector<format::BaseCheckpoint> retire;         ///< committed there, retired here
+  std::vector<transport::ReplicaCheckpoint> send;     ///< each after what it depends on
+  std::vector<format::BaseCheckpoint> only_as_bases;  ///< of `send`, those that nobody asked for
+  std::vector<transport::ReplicaShard> shards;        ///< of sets
+  std::vector<std::uint64_t> remove;                  ///< steps
+  std::vector<std::string> conflicts;                 ///< why something can't be sent
 };
 
 /// `source` holds all that may be sent; a base that isn't chosen is sent too if it isn't there.

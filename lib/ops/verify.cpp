@@ -4,6 +4,8 @@
 
 #include "format/damaged.hpp"
 #include "ops/repair.hpp"
+#include "ops/repair_from_replicas.hpp"
+#include "ops/replica_blocks.hpp"
 #include "ops/throttled_monitor.hpp"
 #include "ops/verify_checkpoint.hpp"
 #include "os/fd.hpp"
@@ -30,6 +32,7 @@ void check_options(const VerifyOptions& options) {
     refuse("a sample is more than 0 and at most 100 percent");
   }
   if (options.budget_seconds && *options.budget_seconds < 0) refuse("a budget of less than no time");
+  if (!options.from.empty() && !options.repair) refuse("replicas are asked for a repair only");
   if (options.repair && (options.sample_percent || options.budget_seconds))
     refuse("a repair looks at everything: no sample, no budget");
 }
@@ -61,7 +64,8 @@ void report_pending(const store::Store& store, VerifyReport& report) {
 
 /// A checkpoint whose manifest can't be believed: a finding, and with `repair` perhaps a checkpoint after all.
 std::optional<store::Checkpoint> find_checkpoint_to_verify(const store::Store& store, std::uint64_t step,
-                                                           const VerifyOptions& options, VerifyReport& report) {
+                                                           const VerifyOptions& options,
+                                                           const ops::ReplicaBlocks* replicas, VerifyReport& report) {
   Damage found{.checkpoint = store.address(step), .shard = store::manifest_file, .detail = {}, .repair = {}};
   try {
     return store.find(step);
@@ -75,6 +79,7 @@ std::optional<store::Checkpoint> find_checkpoint_to_verify(const store::Store& s
     found.detail = error.what();
   }
   if (options.repair) ops::repair_manifest(store, step, found);
+  if (!found.repaired && replicas != nullptr) ops::repair_manifest_from_replicas(store, step, *replicas, found);
   report.damages.push_back(found);
   return found.repaired ? store.find(step) : std::nullopt;
 }
@@ -102,6 +107,12 @@ class Run {
  public:
   Run(const VerifyOptions& options, store::Store store, VerifyReport& report, Monitor& monitor)
       : options_(options), store_(std::move(store)), report_(report), monitor_(monitor) {
+    if (!options.from.empty()) {
+      replicas_.emplace(
+          ops::ReplicaBlocks::Places{
+              .store = store_.path(), .replicas = options.from, .scratch = store_.path(), .peer = options.peer},
+          monitor_);
+    }
     if (options.budget_seconds)
       deadline_ = Clock::now() +
                   std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*options.budget_seconds));
@@ -133,7 +144,7 @@ class Run {
 
   /// False if the budget ended it.
   bool verify_one(const store::Checkpoint& checkpoint, const std::optional<store::VerifyCursor>& from) {
-    ops::CheckpointCheck check(store_, checkpoint, options_, monitor_);
+    ops::CheckpointCheck check(store_, checkpoint, options_, replicas_ ? &*replicas_ : nullptr, monitor_);
     if (from) check.start_at(from->rank, from->position);
     ++report_.checkpoints;
     const bool finished = check.run([&] { return is_over(); });
@@ -169,7 +180,8 @@ class Run {
  private:
   /// False if the budget ended it.
   bool verify_step(std::uint64_t step, const std::optional<store::VerifyCursor>& cursor) {
-    const auto checkpoint = find_checkpoint_to_verify(store_, step, options_, report_);
+    const auto checkpoint =
+        find_checkpoint_to_verify(store_, step, options_, replicas_ ? &*replicas_ : nullptr, report_);
     // A step that was asked for by number and isn't there is an error; one that was just pruned isn't.
     if (!checkpoint && options_.what.selector.kind == Selector::Kind::step && report_.damages.empty()) {
       (void)store_.resolve(options_.what.selector);
@@ -216,6 +228,7 @@ class Run {
 
   const VerifyOptions& options_;
   store::Store store_;
+  std::optional<ops::ReplicaBlocks> replicas_;
   VerifyReport& report_;
   Monitor& monitor_;
   std::optional<Clock::time_point> deadline_;

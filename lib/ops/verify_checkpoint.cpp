@@ -6,6 +6,7 @@
 #include "ops/describe_hit.hpp"
 #include "ops/open_shard.hpp"
 #include "ops/repair.hpp"
+#include "ops/repair_from_replicas.hpp"
 #include "ops/stored_bases.hpp"
 #include "ops/view_runs.hpp"
 #include "os/fd.hpp"
@@ -78,8 +79,8 @@ std::string_view to_string(VerifyLevel level) {
 }
 
 CheckpointCheck::CheckpointCheck(const store::Store& store, store::Checkpoint checkpoint, const VerifyOptions& options,
-                                 Monitor& monitor)
-    : store_(store), checkpoint_(std::move(checkpoint)), options_(options), monitor_(monitor) {
+                                 const ReplicaBlocks* replicas, Monitor& monitor)
+    : store_(store), checkpoint_(std::move(checkpoint)), options_(options), replicas_(replicas), monitor_(monitor) {
   address_ =
       checkpoint_.retired
           ? to_string(Address{.store = store.path(),
@@ -276,13 +277,19 @@ bool CheckpointCheck::check_shard(const format::ManifestShard& shard, const std:
 }
 
 void CheckpointCheck::repair(const format::ManifestShard& shard, std::size_t first_damage) {
-  RepairResult result;
-  try {
-    result = repair_shard(store_, checkpoint_, shard, options_.jobs, monitor_);
-  } catch (const Error& error) {
-    // What was found is reported all the same.
-    if (error.code() == Errc::interrupted) throw;
-    result.what = error.what();
+  // What was found is reported all the same, whatever goes wrong here.
+  const auto attempt = [](auto mend) {
+    try {
+      return mend();
+    } catch (const Error& error) {
+      if (error.code() == Errc::interrupted) throw;
+      return RepairResult{.repaired = false, .what = error.what()};
+    }
+  };
+  RepairResult result = attempt([&] { return repair_shard(store_, checkpoint_, shard, options_.jobs, monitor_); });
+  if (!result.repaired && replicas_ != nullptr) {
+    result =
+        attempt([&] { return repair_from_replicas(store_, checkpoint_, shard, *replicas_, options_.jobs, monitor_); });
   }
   for (std::size_t i = first_damage; i < damages_.size(); ++i) {
     damages_[i].repaired = result.repaired;

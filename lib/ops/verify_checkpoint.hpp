@@ -4,6 +4,7 @@
 
 #include "format/container_reader.hpp"
 #include "ops/check_container.hpp"
+#include "ops/replica_blocks.hpp"
 #include "store/store.hpp"
 
 #include <ckpt/error.hpp>
@@ -31,8 +32,9 @@ namespace ckpt::ops {
 /// Used from one thread.
 class CheckpointCheck {
  public:
+  /// `replicas` may be null; else a repair asks them.
   CheckpointCheck(const store::Store& store, store::Checkpoint checkpoint, const VerifyOptions& options,
-                  Monitor& monitor);
+                  const ReplicaBlocks* replicas, Monitor& monitor);
 
   struct Position {
     std::uint32_t rank = 0;
@@ -62,6 +64,7 @@ class CheckpointCheck {
   const store::Store& store_;
   store::Checkpoint checkpoint_;
   const VerifyOptions& options_;
+  const ReplicaBlocks* replicas_;
   Monitor& monitor_;
   std::string address_;
   std::uint64_t total_ = 0;

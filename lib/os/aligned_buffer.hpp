@@ -28,9 +28,10 @@ class AlignedBuffer {
   /// The content is lost if it grows.
   void reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
-    // First-touching a page is dear in a virtual machine: large buffers ask for huge ones.
+    // First-touching a page is dear in a virtual machine, and so is telling a device of many: what fills a good part of
+    // a huge one asks for it.
     constexpr std::size_t huge_page = std::size_t{2} << 20U;
-    const std::size_t alignment = capacity >= huge_page ? huge_page : direct_alignment;
+    const std::size_t alignment = capacity >= huge_page / 4 ? huge_page : direct_alignment;
     const std::size_t rounded = (capacity + alignment - 1) / alignment * alignment;
     data_.reset();
     data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));

@@ -119,6 +119,18 @@ void PipeReplica::read(const FileName& file, std::uint64_t offset, std::span<std
   std::copy(bytes.begin(), bytes.end(), into.begin());
 }
 
+std::optional<std::string> PipeReplica::standalone(const format::BaseCheckpoint& checkpoint,
+                                                   const std::vector<format::BaseCheckpoint>& without,
+                                                   std::uint64_t most) {
+  FieldWriter out;
+  put(out, checkpoint);
+  put(out, without);
+  out.number(most);
+  const Bytes payload = ask(MessageType::standalone, out.take());
+  if (payload.empty()) return std::nullopt;
+  return std::string(as_text(payload));
+}
+
 Bytes PipeReplica::read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank, std::uint64_t block) {
   FieldWriter out;
   put(out, checkpoint);

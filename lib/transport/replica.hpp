@@ -45,7 +45,8 @@ struct Inventory {
 struct FileName {
   std::optional<format::BaseCheckpoint> checkpoint;
   bool retired = false;
-  store::SetKey set;  ///< without a checkpoint
+  bool standalone = false;  ///< the form that standalone() made
+  store::SetKey set;        ///< without a checkpoint
   std::string file;
   friend bool operator==(const FileName&, const FileName&) = default;
 };
@@ -82,6 +83,14 @@ class Replica {
   [[nodiscard]] virtual std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired) = 0;
   /// Fills `into`, at most max_piece bytes. not_found if the file is gone: the manifest may name another by now.
   virtual void read(const FileName& file, std::uint64_t offset, std::span<std::byte> into) = 0;
+  /// Another form of a checkpoint: encoded so that it needs none of `without`. Its manifest's text; its files are read
+  /// until the next call. Nothing if it would have more than `most` bytes, or can't be made here.
+  [[nodiscard]] virtual std::optional<std::string> standalone(const format::BaseCheckpoint& checkpoint,
+                                                              const std::vector<format::BaseCheckpoint>& without,
+                                                              std::uint64_t most) {
+    (void)checkpoint, (void)without, (void)most;
+    return std::nullopt;
+  }
   /// The decoded bytes of one block of a rank's shard. The caller checks them.
   [[nodiscard]] virtual Bytes read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank,
                                          std::uint64_t block) = 0;

@@ -81,8 +81,7 @@ void put(FieldWriter& out, const Inventory& inventory) {
   for (const ReplicaCheckpoint& entry : inventory.checkpoints) {
     put(out, entry.identity);
     out.number(entry.retired ? 1 : 0).number(entry.attempt).number(entry.raw_bytes).number(entry.stored_bytes);
-    out.number(entry.bases.size());
-    for (const format::BaseCheckpoint& base : entry.bases) put(out, base);
+    put(out, entry.bases);
   }
   out.number(inventory.shards.size());
   for (const ReplicaShard& shard : inventory.shards) put(out, shard);
@@ -99,8 +98,7 @@ Inventory get_inventory(FieldReader& in) {
     entry.attempt = in.number();
     entry.raw_bytes = in.number();
     entry.stored_bytes = in.number();
-    entry.bases.resize(in.count(checkpoint_size));
-    for (format::BaseCheckpoint& base : entry.bases) base = get_checkpoint(in);
+    entry.bases = get_checkpoints(in);
   }
   inventory.shards.resize(in.count(least_shard));
   for (ReplicaShard& shard : inventory.shards) shard = get_shard(in);
@@ -138,7 +136,7 @@ void put(FieldWriter& out, const FileName& file) {
   out.number(file.checkpoint ? 1 : 0);
   if (file.checkpoint) {
     put(out, *file.checkpoint);
-    out.number(file.retired ? 1 : 0);
+    out.number(file.retired ? 1 : 0).number(file.standalone ? 1 : 0);
   } else {
     put_set(out, file.set);
   }
@@ -150,11 +148,23 @@ FileName get_file(FieldReader& in) {
   if (in.truth()) {
     file.checkpoint = get_checkpoint(in);
     file.retired = in.truth();
+    file.standalone = in.truth();
   } else {
     file.set = get_set(in);
   }
   file.file = get_name(in);
   return file;
+}
+
+void put(FieldWriter& out, const std::vector<format::BaseCheckpoint>& checkpoints) {
+  out.number(checkpoints.size());
+  for (const format::BaseCheckpoint& checkpoint : checkpoints) put(out, checkpoint);
+}
+
+std::vector<format::BaseCheckpoint> get_checkpoints(FieldReader& in) {
+  std::vector<format::BaseCheckpoint> checkpoints(in.count(checkpoint_size));
+  for (format::BaseCheckpoint& checkpoint : checkpoints) checkpoint = get_checkpoint(in);
+  return checkpoints;
 }
 
 void put(FieldWriter& out, const Offer& offer) {

@@ -18,6 +18,7 @@ inline constexpr std::uint64_t protocol_version = 1;
 
 void put(FieldWriter& out, const Hello& hello);
 void put(FieldWriter& out, const format::BaseCheckpoint& checkpoint);
+void put(FieldWriter& out, const std::vector<format::BaseCheckpoint>& checkpoints);
 void put(FieldWriter& out, const ReplicaShard& shard);
 void put(FieldWriter& out, const Inventory& inventory);
 void put(FieldWriter& out, const std::vector<std::uint64_t>& steps);
@@ -28,6 +29,7 @@ void put(FieldWriter& out, const Error& error);
 
 [[nodiscard]] Hello get_hello(FieldReader& in);
 [[nodiscard]] format::BaseCheckpoint get_checkpoint(FieldReader& in);
+[[nodiscard]] std::vector<format::BaseCheckpoint> get_checkpoints(FieldReader& in);
 [[nodiscard]] ReplicaShard get_shard(FieldReader& in);
 [[nodiscard]] Inventory get_inventory(FieldReader& in);
 [[nodiscard]] std::vector<std::uint64_t> get_steps(FieldReader& in);

@@ -91,6 +91,14 @@ class Server {
         const auto rank = static_cast<std::uint32_t>(in.number(UINT32_MAX));
         return replica_.read_block(checkpoint, rank, in.number());
       }
+      case MessageType::standalone: {
+        const auto checkpoint = get_checkpoint(in);
+        const auto without = get_checkpoints(in);
+        const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
+        const std::string text = replica_.standalone(checkpoint, without, in.number()).value_or(std::string());
+        const ByteView bytes = as_bytes(text);
+        return {bytes.begin(), bytes.end()};
+      }
       case MessageType::prepare: {
         failure_ = nullptr;
         const Offer offer = get_offer(in);

@@ -4,6 +4,7 @@
 #include "codec_support.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <array>
 
 using namespace ckpt;
@@ -63,12 +64,90 @@ void compare_all(const KernelSet& plain_set, const KernelSet& set) {
     std::vector<std::uint8_t> keys(n), fast_keys(n);
     plain.keys(a.data(), n, keys.data()), fast.keys(a.data(), n, fast_keys.data());
     CHECK(keys == fast_keys);
-    for (unsigned shift = 0; shift < sizeof(T) * 8; shift += 3) {
-      plain.extract(a.data(), shift, n, keys.data()), fast.extract(a.data(), shift, n, fast_keys.data());
-      CHECK(keys == fast_keys);
-      plain.place(keys.data(), shift, n, want.data()), fast.place(keys.data(), shift, n, got.data()), same("place");
-      plain.place_beside(keys.data(), shift / 2, n, want.data());
-      fast.place_beside(keys.data(), shift / 2, n, got.data()), same("place_beside");
+    Bytes want_planes(n * sizeof(T)), got_planes(n * sizeof(T));
+    const auto planes_of = [n](Bytes& bytes) {
+      std::array<std::byte*, sizeof(T)> planes;
+      for (std::size_t p = 0; p < planes.size(); ++p) planes[p] = bytes.data() + p * n;
+      return planes;
+    };
+    plain.split(a.data(), n, planes_of(want_planes).data()), fast.split(a.data(), n, planes_of(got_planes).data());
+    CHECK(want_planes == got_planes);
+    plain.join(planes_of(want_planes).data(), n, want.data()), fast.join(planes_of(want_planes).data(), n, got.data());
+    same("join");
+    CHECK(std::equal(got.begin(), got.end(), a.data()));
+  }
+}
+
+KeyGroups random_groups(std::mt19937_64& rng) {
+  std::vector<std::uint8_t> last_keys = {255};
+  for (std::size_t more = rng() % max_groups; more > 0; --more) {
+    last_keys.push_back(static_cast<std::uint8_t>(rng()));
+    if (rng() % 2 == 0) last_keys.push_back(static_cast<std::uint8_t>(254 - rng() % 4));
+  }
+  std::sort(last_keys.begin(), last_keys.end());
+  last_keys.erase(std::unique(last_keys.begin(), last_keys.end()), last_keys.end());
+  if (last_keys.size() > max_groups) last_keys.erase(last_keys.begin(), last_keys.end() - max_groups);
+  return KeyGroups(last_keys);
+}
+
+/// What one set makes of a group's elements, with room for what's written behind them.
+template <class T>
+struct Grouped {
+  Grouped(const Kernels<T>& k, const std::byte* values, const std::byte* base, std::size_t n, const KeyGroups& groups)
+      : counts(groups.count()), sorted(n * sizeof(T) + groups.count() * move_slack), back(n * sizeof(T)) {
+    k.count_members(base, n, groups, counts.data());
+    std::array<std::byte*, max_groups> begins{};
+    std::byte* at = sorted.data();
+    for (std::size_t g = 0; g < counts.size(); ++g) {
+      begins[g] = at;
+      at += counts[g] * sizeof(T) + move_slack;
+    }
+    auto ends = begins;
+    k.scatter(values, base, n, groups, ends.data());
+    std::array<const std::byte*, max_groups> taken{};
+    std::copy(begins.begin(), begins.end(), taken.begin());
+    k.gather(taken.data(), base, n, groups, back.data());
+    for (std::size_t g = 0; g < counts.size(); ++g) {
+      const std::size_t size = counts[g] * sizeof(T);
+      CHECK(static_cast<std::size_t>(ends[g] - begins[g]) == size);
+      CHECK(static_cast<std::size_t>(taken[g] - begins[g]) == size);
+      members.emplace_back(begins[g], begins[g] + size);
+    }
+  }
+  std::vector<std::uint32_t> counts;
+  Bytes sorted, back;
+  std::vector<Bytes> members;
+};
+
+template <class T>
+void compare_moves(const KernelSet& plain_set, const KernelSet& set, std::mt19937_64& rng) {
+  const Kernels<T>& plain = plain_set.of<T>();
+  const Kernels<T>& fast = set.of<T>();
+  for (const int signed_count : counts) {
+    const auto n = static_cast<std::size_t>(signed_count);
+    INFO("n=", n, " width=", sizeof(T));
+    const Bytes values = patterns<T>(rng, n);
+    const Unaligned base(patterns<T>(rng, n));
+    const KeyGroups groups = random_groups(rng);
+    const Grouped<T> want(plain, values.data(), base.data(), n, groups);
+    const Grouped<T> got(fast, values.data(), base.data(), n, groups);
+    CHECK(want.members == got.members);
+    CHECK(want.back == values);
+    CHECK(got.back == values);
+
+    Bytes want_bits((n + 7) / 8), got_bits((n + 7) / 8), want_kept(n * sizeof(T)), got_kept(n * sizeof(T));
+    const std::size_t kept = plain.pack_nonzero(values.data(), n, want_kept.data(), want_bits.data());
+    CHECK(kept == fast.pack_nonzero(values.data(), n, got_kept.data(), got_bits.data()));
+    want_kept.resize(kept * sizeof(T)), got_kept.resize(kept * sizeof(T));
+    CHECK(want_kept == got_kept);
+    CHECK(want_bits == got_bits);
+    CHECK(plain_set.count_bits(want_bits.data(), want_bits.size()) == kept);
+    CHECK(set.count_bits(want_bits.data(), want_bits.size()) == kept);
+    want_kept.resize(want_kept.size() + move_slack);
+    for (const Kernels<T>* k : {&plain, &fast}) {
+      Bytes back(n * sizeof(T));
+      k->spread_nonzero(want_bits.data(), want_kept.data(), n, back.data());
+      CHECK(back == values);
     }
   }
 }
@@ -87,6 +166,15 @@ void check_inverses() {
     k.difference(a.data(), b.data(), kind, n, there.data()), k.add(there.data(), b.data(), kind, n, back.data());
     CHECK(back == a);
   }
+  std::array<Bytes, sizeof(T)> held;
+  std::array<std::byte*, sizeof(T)> planes;
+  for (std::size_t p = 0; p < sizeof(T); ++p) {
+    held[p].resize(n);
+    planes[p] = held[p].data();
+  }
+  k.split(a.data(), n, planes.data()), k.join(planes.data(), n, back.data());
+  CHECK(back == a);
+  for (std::size_t p = 0; p < sizeof(T); ++p) CHECK(held[p][1] == a[sizeof(T) + p]);
   k.zigzag(a.data(), static_cast<T>(77), n, there.data()), k.unzigzag(there.data(), static_cast<T>(77), n, back.data());
   CHECK(back == a);
 }
@@ -108,6 +196,21 @@ TEST_SUITE("codec kernels") {
       compare_all<std::uint16_t>(plain, *set);
       compare_all<std::uint32_t>(plain, *set);
       compare_all<std::uint64_t>(plain, *set);
+    }
+  }
+
+  TEST_CASE("every instruction set moves elements as plain code does, and back") {
+    const KernelSet& plain = *kernels_for(InstructionSet::plain);
+    std::vector<const KernelSet*> sets = other_sets();
+    sets.push_back(&plain);
+    for (const KernelSet* set : sets) {
+      std::mt19937_64 rng(9);
+      for (int round = 0; round < 20; ++round) {
+        compare_moves<std::uint8_t>(plain, *set, rng);
+        compare_moves<std::uint16_t>(plain, *set, rng);
+        compare_moves<std::uint32_t>(plain, *set, rng);
+        compare_moves<std::uint64_t>(plain, *set, rng);
+      }
     }
   }
 

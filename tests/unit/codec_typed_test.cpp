@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed blocks: whatever the plan is and whatever the bytes are, they come back; and no payload, however forged, does
 // harm.
+#include "codec/byte_histogram.hpp"
 #include "codec/typed_block.hpp"
 #include "codec_support.hpp"
 
@@ -26,7 +27,13 @@ bool comes_back(const TypedPlan& plan, const Bytes& raw, const Bytes& base, Effo
   Bytes out(raw.size());
   const bool decoded =
       plan.rounding == Rounding::none ? decoder.decode(payload, base, out) : decoder.decode_derived(payload, base, out);
-  return decoded && out == raw;
+  Bytes other = raw;
+  other[other.size() / 3] ^= std::byte{4};
+  const auto decodes_to = [&](ByteView expected) {
+    return plan.rounding == Rounding::none ? decoder.decodes_to(expected, payload, base)
+                                           : decoder.derived_decodes_to(expected, payload, base);
+  };
+  return decoded && out == raw && decodes_to(raw) && !decodes_to(other);
 }
 
 TypedPlan random_plan(std::mt19937_64& rng, bool has_base) {
@@ -89,6 +96,21 @@ TEST_SUITE("typed blocks") {
     CHECK(size(delta, base) < size(full, {}) * 9 / 10);
   }
 
+  TEST_CASE("equal bytes that stand together are told from those that chance strews") {
+    std::mt19937_64 rng(4);
+    Bytes strewn(40000), together(40000);
+    for (std::size_t i = 0; i < strewn.size(); ++i) {
+      strewn[i] = static_cast<std::byte>(rng() % 4 == 0 ? 1 : 0);
+      together[i] = static_cast<std::byte>(i / 500 % 4 == 0 ? 1 : 0);
+    }
+    CHECK(sample_clustering(strewn, 8192) < 0.05);
+    CHECK(sample_clustering(together, 8192) > 0.9);
+    CHECK(sample_clustering(Bytes(100, std::byte{7}), 8192) == 0);
+    CHECK(sample_clustering({}, 8192) == 0);
+    CHECK(sample_histogram(strewn, 8192).total() == 8192);
+    CHECK(sample_histogram(strewn, 8192).entropy() == doctest::Approx(0.81).epsilon(0.03));
+  }
+
   TEST_CASE("a rounded copy costs nothing") {
     std::mt19937_64 rng(6);
     const std::vector<float> master = codec_test::weights(rng, 50000);
@@ -121,7 +143,8 @@ TEST_SUITE("typed blocks") {
         Bytes bad = payload;
         const std::size_t at = flip < 60 ? rng() % std::min<std::size_t>(bad.size(), 150) : rng() % bad.size();
         bad[at] ^= static_cast<std::byte>(1U << (rng() % 8));
-        (void)decoder.decode(bad, base, out);
+        if (decoder.decode(bad, base, out)) CHECK(decoder.decodes_to(out, bad, base));
+        CHECK(decoder.decodes_to(raw, bad, base) == (decoder.decode(bad, base, out) && out == raw));
         (void)decoder.decode_derived(bad, base, out);
         if (has_base) (void)decoder.decode(bad, {}, out);
       }

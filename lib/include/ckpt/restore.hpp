@@ -5,6 +5,7 @@
 #include <ckpt/address.hpp>
 #include <ckpt/export.hpp>
 #include <ckpt/monitor.hpp>
+#include <ckpt/sync.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -30,7 +31,10 @@ struct RestoreOptions {
   bool by_rank = false;      ///< each shard into directory/rank-RRRRR
   bool force = false;        ///< files of other content that are in the way are replaced
   bool allow_lossy = false;  ///< also one that has lost values; else that's Errc::unsupported
-  bool fallback = false;     ///< if `from` is damaged, take the newest good checkpoint before it
+  /// Replicas that may hold what is damaged, as STORE or [USER@]HOST:STORE. Nothing is written to the store.
+  std::vector<std::string> replicas;
+  PeerOptions peer;
+  bool fallback = false;  ///< if `from` is damaged, take the newest good checkpoint before it
   unsigned jobs = 0;
 };
 

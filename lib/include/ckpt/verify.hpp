@@ -5,6 +5,7 @@
 #include <ckpt/address.hpp>
 #include <ckpt/export.hpp>
 #include <ckpt/monitor.hpp>
+#include <ckpt/sync.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -30,7 +31,10 @@ struct VerifyOptions {
   std::uint64_t bytes_per_second = 0;  ///< of stored bytes; 0: as fast as it goes
   bool finite = false;                 ///< also name tensors that hold NaN or Inf (implies deep)
   bool repair = false;                 ///< mend single flipped bits
-  std::string state_file;              ///< where results go instead of STORE/.verify/
+  /// With `repair`: replicas that may hold what is damaged, as STORE or [USER@]HOST:STORE.
+  std::vector<std::string> from;
+  PeerOptions peer;
+  std::string state_file;  ///< where results go instead of STORE/.verify/
   unsigned jobs = 0;
 };
 
