@@ -273,6 +273,13 @@ void IncomingCheckpoint::append(std::uint32_t shard, ByteView bytes) {
 
 void IncomingCheckpoint::abandon() { remove_directory(directory_); }
 
+/// Replicas of one checkpoint refer to lower ranks only: so they never lead in a circle.
+void IncomingCheckpoint::require_lower_rank(std::uint32_t rank, const format::BlockRecord& block) const {
+  if (block.base->rank < rank && block.base->rank < files_.size()) return;
+  throw format::Damaged(DamageKind::altered, block.place, block.place + block.stored_size,
+                        "a block of '" + store_.address(manifest_.step) + "' leads back to its own checkpoint");
+}
+
 /// The manifest says of the container what it says of itself.
 void IncomingCheckpoint::require_agreement(const IncomingFile& file, const format::ManifestShard& shard) const {
   const format::ContainerReader container(file.path());
@@ -303,7 +310,10 @@ void IncomingCheckpoint::require_short_chains() const {
     for (const format::BlockRecord& block : index.blocks) {
       if (!block.base || block.base->checkpoint == format::own_shard) continue;
       const format::BaseCheckpoint& base = table.at(block.base->checkpoint);
-      if (base == manifest_.identity()) continue;
+      if (base == manifest_.identity()) {
+        require_lower_rank(container.catalog().shard.rank, block);
+        continue;
+      }
       const auto stored = bases.open(base, block.base->rank);
       const auto& blocks = stored->index().blocks;
       if (block.base->block < blocks.size() && blocks[block.base->block].depth < block.depth) continue;
@@ -320,7 +330,7 @@ void IncomingCheckpoint::commit(unsigned jobs, Monitor& monitor) {
     files_[i].verify_and_sync(manifest_.shards[i].digest, std::make_shared<StoredBases>(store_.path()), jobs, monitor);
   }
   for (std::size_t i = 0; i < files_.size(); ++i) require_agreement(files_[i], manifest_.shards[i]);
-  if (!manifest_.bases.empty()) require_short_chains();
+  require_short_chains();
   for (std::size_t i = 0; i < files_.size(); ++i)
     rename_or_throw(files_[i].path(), directory_ + "/" + manifest_.shards[i].file);
   os::sync(lock_, directory_);

@@ -8,6 +8,7 @@
 
 #include "core/bytes.hpp"
 #include "format/block_decoder.hpp"
+#include "format/container_index.hpp"
 #include "format/manifest.hpp"
 #include "os/fd.hpp"
 #include "store/pins.hpp"
@@ -67,6 +68,7 @@ class IncomingCheckpoint {
   void require_room() const;
   void require_agreement(const IncomingFile& file, const format::ManifestShard& shard) const;
   void require_short_chains() const;
+  void require_lower_rank(std::uint32_t rank, const format::BlockRecord& block) const;
   void take_back_names();
   void publish();
 

@@ -27,6 +27,7 @@ using transport::ReplicaCheckpoint;
 ReplicaCheckpoint entry_of(const format::Manifest& manifest, bool retired) {
   ReplicaCheckpoint entry{.identity = manifest.identity(),
                           .retired = retired,
+                          .marked = manifest.is_marked(),
                           .attempt = manifest.attempt,
                           .raw_bytes = 0,
                           .stored_bytes = manifest.stored_bytes(),
@@ -119,21 +120,17 @@ void LocalReplica::open_file(const transport::FileName& file) {
   open_file_ = file;
 }
 
-std::optional<std::string> LocalReplica::standalone(const format::BaseCheckpoint& checkpoint,
-                                                    const std::vector<format::BaseCheckpoint>& without,
-                                                    std::uint64_t most) {
-  standalone_.reset();
-  const auto found = store::find_base(path_, checkpoint);
-  if (!found) throw Error(Errc::not_found, "'" + path_ + "' has no such checkpoint");
-  standalone_ = make_standalone(*found, without, most, jobs_, monitor_);
-  if (!standalone_) return std::nullopt;
-  return format::encode_manifest(standalone_->manifest);
+std::optional<std::string> LocalReplica::other_form(const transport::FormRequest& request) {
+  other_form_.reset();
+  other_form_ = make_other_form(path_, request, jobs_, monitor_);
+  if (!other_form_) return std::nullopt;
+  return format::encode_manifest(other_form_->manifest);
 }
 
 void LocalReplica::read(const transport::FileName& file, std::uint64_t offset, std::span<std::byte> into) {
-  if (file.standalone) {
-    if (!standalone_) throw Error(Errc::malformed, "there's no other form of it to read");
-    return standalone_->read(file.file, offset, into);
+  if (file.other_form) {
+    if (!other_form_) throw Error(Errc::malformed, "there's no other form of it to read");
+    return other_form_->read(file.file, offset, into);
   }
   open_file(file);
   if (os::read_at(open_fd_, offset, into, open_path_) == into.size()) return;

@@ -13,15 +13,13 @@ std::string SharedSource::manifest(const format::BaseCheckpoint& checkpoint, boo
   return replica_->manifest(checkpoint, retired);
 }
 
-std::optional<std::string> SharedSource::standalone(const format::BaseCheckpoint& checkpoint,
-                                                    const std::vector<format::BaseCheckpoint>& without,
-                                                    std::uint64_t most) {
+std::optional<std::string> SharedSource::other_form(const transport::FormRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (form_ && form_->checkpoint == checkpoint && form_->without == without) return form_->manifest;
-  std::erase_if(pieces_, [](const Piece& piece) { return piece.file.standalone; });
+  if (form_ && form_->request == request) return form_->manifest;
+  std::erase_if(pieces_, [](const Piece& piece) { return piece.file.other_form; });
   form_.reset();
-  auto manifest = replica_->standalone(checkpoint, without, most);
-  if (manifest) form_ = {.checkpoint = checkpoint, .without = without, .manifest = *manifest};
+  auto manifest = replica_->other_form(request);
+  if (manifest) form_ = {.request = request, .manifest = *manifest};
   return manifest;
 }
 

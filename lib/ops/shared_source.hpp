@@ -21,9 +21,7 @@ class SharedSource {
   [[nodiscard]] std::string name() const { return replica_->name(); }
   [[nodiscard]] transport::Inventory inventory();
   [[nodiscard]] std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired);
-  [[nodiscard]] std::optional<std::string> standalone(const format::BaseCheckpoint& checkpoint,
-                                                      const std::vector<format::BaseCheckpoint>& without,
-                                                      std::uint64_t most);
+  [[nodiscard]] std::optional<std::string> other_form(const transport::FormRequest& request);
   /// At most transport::max_piece bytes from `offset` on.
   [[nodiscard]] std::shared_ptr<const Bytes> read(const transport::FileName& file, std::uint64_t offset,
                                                   std::uint64_t size);
@@ -38,8 +36,7 @@ class SharedSource {
   };
 
   struct Form {
-    format::BaseCheckpoint checkpoint;
-    std::vector<format::BaseCheckpoint> without;
+    transport::FormRequest request;
     std::string manifest;
   };
 

@@ -9,6 +9,7 @@
 #include "ops/sync_ends.hpp"
 #include "ops/sync_plan.hpp"
 #include "ops/sync_sender.hpp"
+#include "transport/remote_shell.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -36,6 +37,9 @@ void check_options(const SyncOptions& options) {
     refuse("there are fewer destinations than copies are asked for");
 }
 
+/// Smaller ones go as they are: looking for less costs more.
+constexpr std::uint64_t least_worth = 1U << 20U;
+
 /// One source to one destination.
 class Leg {
  public:
@@ -50,7 +54,8 @@ class Leg {
       // What the source had is gone or stored in another way by now: what has it got, then?
       for (rounds_left_ = rounds; !agreed && rounds_left_ > 0; --rounds_left_)
         agreed = bring_alike(*destination, source_.inventory());
-      for (const auto& entry : destination->inventory().checkpoints) {
+      if (touched_) there_ = destination->inventory();
+      for (const auto& entry : there_.checkpoints) {
         if (!entry.retired) result_.newest_step = std::max(result_.newest_step.value_or(0), entry.identity.step);
       }
       result_.alike = result_.failure.empty();
@@ -73,13 +78,14 @@ class Leg {
 
   /// False if the source isn't any more what it was, and it's worth another look.
   bool bring_alike(transport::Replica& destination, const Inventory& here) {
-    const Inventory there = destination.inventory();
+    there_ = destination.inventory();
     const ops::SyncRequest request{.chosen = ops::choose_checkpoints(here, options_.which, source_.name()),
                                    .whole = options_.which.kind == Selector::Kind::none,
                                    .replace = options_.replace,
                                    .remove = options_.remove,
                                    .gather = options_.gather};
-    const ops::SyncPlan plan = ops::plan_sync(request, here, there, result_.name);
+    const ops::SyncPlan plan = ops::plan_sync(request, here, there_, result_.name);
+    touched_ = touched_ || !(plan.retire.empty() && plan.send.empty() && plan.shards.empty() && plan.remove.empty());
     for (const std::string& conflict : plan.conflicts) {
       fail(conflict, false);
       if (!told_.insert(conflict).second) continue;
@@ -94,7 +100,15 @@ class Leg {
     for (const auto& entry : plan.send) total += entry.stored_bytes;
     for (const auto& shard : plan.shards) total += shard.size;
     sender.expect(total);
-    bool agreed = send_checkpoints(sender, plan);
+    bool agreed = true;
+    if (!send_alone(sender, plan)) {
+      std::optional<format::BaseCheckpoint> common = ops::newest_whole(here, there_);
+      for (const transport::ReplicaCheckpoint& entry : plan.send) {
+        if (send_difference(sender, entry, common)) continue;
+        agreed = send(sender, entry) && agreed;
+        if (!entry.retired && entry.bases.empty()) common = entry.identity;
+      }
+    }
     for (const transport::ReplicaShard& shard : plan.shards) agreed = send(sender, shard) && agreed;
     if (!agreed || plan.remove.empty()) return agreed;
     if (result_.failure.empty())
@@ -106,40 +120,13 @@ class Leg {
 
   [[nodiscard]] bool is_stale(const Error& error) const { return error.code() == Errc::not_found && rounds_left_ > 0; }
 
-  bool send_checkpoints(ops::SyncSender& sender, const ops::SyncPlan& plan) {
-    if (const auto manifest = standalone(plan)) {
-      const transport::ReplicaCheckpoint& entry = plan.send.back();
-      return send(entry.identity, [&] {
-        const std::uint64_t moved = sender.send_standalone(entry, *manifest);
-        return std::pair(moved, moved);
-      });
-    }
-    bool agreed = true;
-    for (const transport::ReplicaCheckpoint& entry : plan.send) {
-      const auto transfer = [&] { return std::pair(entry.stored_bytes, options_.dry_run ? 0 : sender.send(entry)); };
-      agreed = send(entry.identity, transfer) && agreed;
-    }
-    return agreed;
-  }
-
-  /// One that is asked for alone goes without its bases, if that's less: nothing if it's more.
-  std::optional<std::string> standalone(const ops::SyncPlan& plan) {
-    if (plan.only_as_bases.empty() || options_.dry_run || plan.send.size() != plan.only_as_bases.size() + 1)
-      return std::nullopt;
-    std::uint64_t with_bases = 0;
-    for (const auto& entry : plan.send) with_bases += entry.stored_bytes;
-    return source_.standalone(plan.send.back().identity, plan.only_as_bases, with_bases);
-  }
-
-  /// `transfer` returns how many bytes are stored, and how many moved.
-  template <typename Transfer>
-  bool send(const format::BaseCheckpoint& identity, const Transfer& transfer) {
+  bool send(ops::SyncSender& sender, const transport::ReplicaCheckpoint& entry) {
     require_no_stop(observer_);
     try {
-      const auto [stored, moved] = transfer();
+      const std::uint64_t moved = options_.dry_run ? 0 : sender.send(entry);
       result_.moved_bytes += moved;
       ++result_.sent;
-      tell(SyncItem::Action::sent, identity, stored, moved);
+      tell(SyncItem::Action::sent, entry.identity, entry.stored_bytes, moved);
     } catch (const Error& error) {
       if (is_stale(error)) return false;
       // The connection's end is the destination's end; what is wrong with one checkpoint isn't.
@@ -149,10 +136,50 @@ class Leg {
       fail(error.what(), false);
       observer_.item({.action = SyncItem::Action::failed,
                       .destination = result_.name,
-                      .step = identity.step,
-                      .id = to_hex(identity.id),
+                      .step = entry.identity.step,
+                      .id = to_hex(entry.identity.id),
                       .reason = error.what()});
     }
+    return true;
+  }
+
+  /// One that is asked for alone goes without its bases, if that's less. False if it's more.
+  bool send_alone(ops::SyncSender& sender, const ops::SyncPlan& plan) {
+    if (plan.only_as_bases.empty() || options_.dry_run || plan.send.size() != plan.only_as_bases.size() + 1)
+      return false;
+    std::uint64_t with_bases = 0;
+    for (const auto& entry : plan.send) with_bases += entry.stored_bytes;
+    return send_other_form(sender, {.checkpoint = plan.send.back().identity,
+                                    .without = plan.only_as_bases,
+                                    .against = std::nullopt,
+                                    .most = with_bases});
+  }
+
+  /// What is stored here in full, so that it's read fast, needn't go so if the destination has most of it.
+  bool send_difference(ops::SyncSender& sender, const transport::ReplicaCheckpoint& entry,
+                       const std::optional<format::BaseCheckpoint>& common) {
+    // Over a network it pays; on this machine copying is cheaper than encoding.
+    if (!common || options_.dry_run || !transport::is_remote(result_.name)) return false;
+    if (!entry.bases.empty() || entry.stored_bytes < least_worth) return false;
+    return send_other_form(
+        sender, {.checkpoint = entry.identity, .without = {}, .against = common, .most = entry.stored_bytes / 2});
+  }
+
+  bool send_other_form(ops::SyncSender& sender, const transport::FormRequest& request) {
+    std::uint64_t moved = 0;
+    try {
+      const auto text = source_.other_form(request);
+      if (!text) return false;
+      moved = sender.send_other_form({.identity = request.checkpoint, .bases = {}}, *text);
+    } catch (const Error& error) {
+      // Chains there may be too long for it, or something has changed: then as it is.
+      if (error.code() != Errc::unsupported && error.code() != Errc::not_found && error.code() != Errc::damaged) throw;
+      observer_.note(error.what());
+      return false;
+    }
+    result_.moved_bytes += moved;
+    ++result_.sent;
+    tell(SyncItem::Action::sent, request.checkpoint, moved, moved);
     return true;
   }
 
@@ -202,6 +229,8 @@ class Leg {
   const Inventory& here_;
   SyncObserver& observer_;
   SyncDestination& result_;
+  Inventory there_;
+  bool touched_ = false;  ///< so that there may be more there than that says
   int rounds_left_ = rounds;
   std::set<std::string> told_;
 };

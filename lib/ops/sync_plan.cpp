@@ -149,6 +149,16 @@ SyncPlan plan_sync(const SyncRequest& request, const Inventory& source, const In
   return Planner(request, source, destination, destination_name).run();
 }
 
+std::optional<BaseCheckpoint> newest_whole(const Inventory& source, const Inventory& destination) {
+  const Lookup here(source);
+  std::optional<BaseCheckpoint> newest;
+  for (const ReplicaCheckpoint& entry : destination.checkpoints) {
+    if (entry.retired || entry.marked || !entry.bases.empty() || !here.committed.contains(entry.identity)) continue;
+    if (!newest || entry.identity.step > newest->step) newest = entry.identity;
+  }
+  return newest;
+}
+
 std::vector<ReplicaCheckpoint> choose_checkpoints(const Inventory& source, const Selector& which,
                                                   const std::string& name) {
   if (which.kind == Selector::Kind::none) return source.checkpoints;
@@ -157,7 +167,7 @@ std::vector<ReplicaCheckpoint> choose_checkpoints(const Inventory& source, const
     if (which.kind == Selector::Kind::id && to_hex(entry.identity.id).starts_with(which.id_prefix)) return {entry};
     if (entry.retired) continue;
     if (which.kind == Selector::Kind::step && entry.identity.step == which.step) return {entry};
-    committed.push_back(&entry);
+    if (!entry.marked) committed.push_back(&entry);
   }
   if (which.kind == Selector::Kind::latest && which.back < committed.size())
     return {*committed[committed.size() - 1 - which.back]};

@@ -7,6 +7,7 @@
 #include <ckpt/address.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct SyncPlan {
 /// `source` holds all that may be sent; a base that isn't chosen is sent too if it isn't there.
 [[nodiscard]] SyncPlan plan_sync(const SyncRequest& request, const transport::Inventory& source,
                                  const transport::Inventory& destination, const std::string& destination_name);
+
+/// The newest checkpoint that both hold, and the destination without a base: chains on it are short there too.
+[[nodiscard]] std::optional<format::BaseCheckpoint> newest_whole(const transport::Inventory& source,
+                                                                 const transport::Inventory& destination);
 
 /// The checkpoints that a selector names; all of them without one. Throws not_found.
 [[nodiscard]] std::vector<transport::ReplicaCheckpoint> choose_checkpoints(const transport::Inventory& source,

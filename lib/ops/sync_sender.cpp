@@ -40,12 +40,12 @@ std::uint64_t SyncSender::send_once(const transport::ReplicaCheckpoint& checkpoi
   return send_form(checkpoint, source_.manifest(checkpoint.identity, checkpoint.retired), false);
 }
 
-std::uint64_t SyncSender::send_standalone(const transport::ReplicaCheckpoint& checkpoint, const std::string& manifest) {
+std::uint64_t SyncSender::send_other_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& manifest) {
   return send_form(checkpoint, manifest, true);
 }
 
 std::uint64_t SyncSender::send_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& text,
-                                    bool standalone) {
+                                    bool other) {
   const format::Manifest manifest = format::decode_manifest(text, "a manifest of '" + source_.name() + "'");
   if (manifest.identity() != checkpoint.identity)
     throw Error(Errc::malformed, "'" + source_.name() + "' gives another manifest than it was asked for");
@@ -57,7 +57,7 @@ std::uint64_t SyncSender::send_form(const transport::ReplicaCheckpoint& checkpoi
   for (std::uint32_t shard = 0; shard < manifest.shards.size(); ++shard) {
     const transport::FileName file{.checkpoint = checkpoint.identity,
                                    .retired = checkpoint.retired,
-                                   .standalone = standalone,
+                                   .other_form = other,
                                    .set = {},
                                    .file = manifest.shards[shard].file};
     moved += send_file(file, shard, (*held)[shard], manifest.shards[shard].size);

@@ -25,13 +25,13 @@ class SyncSender {
   std::uint64_t send(const transport::ReplicaCheckpoint& checkpoint);
   std::uint64_t send(const transport::ReplicaShard& shard);
   /// In the form that the source has made, which `manifest` describes.
-  std::uint64_t send_standalone(const transport::ReplicaCheckpoint& checkpoint, const std::string& manifest);
+  std::uint64_t send_other_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& manifest);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   std::uint64_t send_once(const transport::ReplicaCheckpoint& checkpoint);
-  std::uint64_t send_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& text, bool standalone);
+  std::uint64_t send_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& text, bool other);
   std::uint64_t send_file(const transport::FileName& file, std::uint32_t shard, std::uint64_t held, std::uint64_t size);
   [[nodiscard]] std::uint64_t piece_size() const;
   void keep_to_rate(std::uint64_t bytes);

@@ -119,14 +119,10 @@ void PipeReplica::read(const FileName& file, std::uint64_t offset, std::span<std
   std::copy(bytes.begin(), bytes.end(), into.begin());
 }
 
-std::optional<std::string> PipeReplica::standalone(const format::BaseCheckpoint& checkpoint,
-                                                   const std::vector<format::BaseCheckpoint>& without,
-                                                   std::uint64_t most) {
+std::optional<std::string> PipeReplica::other_form(const FormRequest& request) {
   FieldWriter out;
-  put(out, checkpoint);
-  put(out, without);
-  out.number(most);
-  const Bytes payload = ask(MessageType::standalone, out.take());
+  put(out, request);
+  const Bytes payload = ask(MessageType::other_form, out.take());
   if (payload.empty()) return std::nullopt;
   return std::string(as_text(payload));
 }

@@ -22,9 +22,7 @@ class PipeReplica final : public Replica {
   [[nodiscard]] Inventory inventory() override;
   [[nodiscard]] std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired) override;
   void read(const FileName& file, std::uint64_t offset, std::span<std::byte> into) override;
-  [[nodiscard]] std::optional<std::string> standalone(const format::BaseCheckpoint& checkpoint,
-                                                      const std::vector<format::BaseCheckpoint>& without,
-                                                      std::uint64_t most) override;
+  [[nodiscard]] std::optional<std::string> other_form(const FormRequest& request) override;
   [[nodiscard]] Bytes read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank,
                                  std::uint64_t block) override;
   [[nodiscard]] std::optional<std::vector<std::uint64_t>> prepare(const Offer& offer) override;

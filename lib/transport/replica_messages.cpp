@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t longest_name = 255;
 constexpr std::size_t longest_words = 1U << 16U;
 constexpr std::size_t checkpoint_size = 4 + 32 + 8;
-constexpr std::size_t least_entry = checkpoint_size + 5 * 8;
+constexpr std::size_t least_entry = checkpoint_size + 6 * 8;
 constexpr std::size_t least_shard = 4 * 8 + 4 + 8 + 4 + 32;
 
 std::uint32_t narrow(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
@@ -80,7 +80,11 @@ void put(FieldWriter& out, const Inventory& inventory) {
   out.number(inventory.checkpoints.size());
   for (const ReplicaCheckpoint& entry : inventory.checkpoints) {
     put(out, entry.identity);
-    out.number(entry.retired ? 1 : 0).number(entry.attempt).number(entry.raw_bytes).number(entry.stored_bytes);
+    out.number(entry.retired ? 1 : 0)
+        .number(entry.marked ? 1 : 0)
+        .number(entry.attempt)
+        .number(entry.raw_bytes)
+        .number(entry.stored_bytes);
     put(out, entry.bases);
   }
   out.number(inventory.shards.size());
@@ -95,6 +99,7 @@ Inventory get_inventory(FieldReader& in) {
   for (ReplicaCheckpoint& entry : inventory.checkpoints) {
     entry.identity = get_checkpoint(in);
     entry.retired = in.truth();
+    entry.marked = in.truth();
     entry.attempt = in.number();
     entry.raw_bytes = in.number();
     entry.stored_bytes = in.number();
@@ -136,7 +141,7 @@ void put(FieldWriter& out, const FileName& file) {
   out.number(file.checkpoint ? 1 : 0);
   if (file.checkpoint) {
     put(out, *file.checkpoint);
-    out.number(file.retired ? 1 : 0).number(file.standalone ? 1 : 0);
+    out.number(file.retired ? 1 : 0).number(file.other_form ? 1 : 0);
   } else {
     put_set(out, file.set);
   }
@@ -148,7 +153,7 @@ FileName get_file(FieldReader& in) {
   if (in.truth()) {
     file.checkpoint = get_checkpoint(in);
     file.retired = in.truth();
-    file.standalone = in.truth();
+    file.other_form = in.truth();
   } else {
     file.set = get_set(in);
   }
@@ -165,6 +170,23 @@ std::vector<format::BaseCheckpoint> get_checkpoints(FieldReader& in) {
   std::vector<format::BaseCheckpoint> checkpoints(in.count(checkpoint_size));
   for (format::BaseCheckpoint& checkpoint : checkpoints) checkpoint = get_checkpoint(in);
   return checkpoints;
+}
+
+void put(FieldWriter& out, const FormRequest& request) {
+  put(out, request.checkpoint);
+  put(out, request.without);
+  out.number(request.against ? 1 : 0);
+  if (request.against) put(out, *request.against);
+  out.number(request.most);
+}
+
+FormRequest get_form_request(FieldReader& in) {
+  FormRequest request;
+  request.checkpoint = get_checkpoint(in);
+  request.without = get_checkpoints(in);
+  if (in.truth()) request.against = get_checkpoint(in);
+  request.most = in.number();
+  return request;
 }
 
 void put(FieldWriter& out, const Offer& offer) {

@@ -24,6 +24,7 @@ void put(FieldWriter& out, const Inventory& inventory);
 void put(FieldWriter& out, const std::vector<std::uint64_t>& steps);
 void put(FieldWriter& out, const Removal& removal);
 void put(FieldWriter& out, const FileName& file);
+void put(FieldWriter& out, const FormRequest& request);
 void put(FieldWriter& out, const Offer& offer);
 void put(FieldWriter& out, const Error& error);
 
@@ -35,6 +36,7 @@ void put(FieldWriter& out, const Error& error);
 [[nodiscard]] std::vector<std::uint64_t> get_steps(FieldReader& in);
 [[nodiscard]] Removal get_removal(FieldReader& in);
 [[nodiscard]] FileName get_file(FieldReader& in);
+[[nodiscard]] FormRequest get_form_request(FieldReader& in);
 [[nodiscard]] Offer get_offer(FieldReader& in);
 /// The error that the other side had, with its name in front.
 [[nodiscard]] Error get_error(FieldReader& in, const std::string& peer);

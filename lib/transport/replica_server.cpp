@@ -59,6 +59,9 @@ class Server {
     Bytes payload;
     MessageType type = MessageType::done;
     try {
+      std::optional<SignOfLife> alive;
+      // Reads are quick, and many.
+      if (message.type != MessageType::read) alive.emplace(every, [this] { wire_.send(MessageType::alive, {}); });
       payload = handle(message);
     } catch (const Error& error) {
       FieldWriter out;
@@ -91,18 +94,16 @@ class Server {
         const auto rank = static_cast<std::uint32_t>(in.number(UINT32_MAX));
         return replica_.read_block(checkpoint, rank, in.number());
       }
-      case MessageType::standalone: {
-        const auto checkpoint = get_checkpoint(in);
-        const auto without = get_checkpoints(in);
+      case MessageType::other_form: {
+        const FormRequest request = get_form_request(in);
         const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
-        const std::string text = replica_.standalone(checkpoint, without, in.number()).value_or(std::string());
+        const std::string text = replica_.other_form(request).value_or(std::string());
         const ByteView bytes = as_bytes(text);
         return {bytes.begin(), bytes.end()};
       }
       case MessageType::prepare: {
         failure_ = nullptr;
         const Offer offer = get_offer(in);
-        const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
         const auto held = replica_.prepare(offer);
         out.number(held ? 0 : 1);
         if (held) out.number(held->size());
@@ -112,7 +113,6 @@ class Server {
       case MessageType::prepare_shard: {
         failure_ = nullptr;
         const ReplicaShard shard = get_shard(in);
-        const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
         const auto held = replica_.prepare_shard(shard);
         out.number(held ? 0 : 1);
         if (held) out.number(*held);
@@ -120,14 +120,12 @@ class Server {
       }
       case MessageType::commit: {
         if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-        const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
         out.number(replica_.commit() ? 1 : 0);
         break;
       }
       case MessageType::retire: replica_.retire(get_checkpoint(in)); break;
       case MessageType::remove: {
         const std::vector<std::uint64_t> steps = get_steps(in);
-        const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
         put(out, replica_.remove(steps));
         break;
       }

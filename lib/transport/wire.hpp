@@ -42,7 +42,7 @@ enum class MessageType : std::uint8_t {
   retire = 23,
   remove = 24,
   prepare_shard = 25,
-  standalone = 26,
+  other_form = 26,
   // Answers.
   done = 64,
   failure = 65,

@@ -38,10 +38,9 @@ class Nothing final : public Replica {
     require(checkpoint.step <= max_step);
     return "text";
   }
-  [[nodiscard]] std::optional<std::string> standalone(const format::BaseCheckpoint&,
-                                                      const std::vector<format::BaseCheckpoint>&,
-                                                      std::uint64_t) override {
-    return std::nullopt;
+  [[nodiscard]] std::optional<std::string> other_form(const FormRequest& request) override {
+    if (request.without.empty()) return std::nullopt;
+    return "text";
   }
   void read(const FileName& file, std::uint64_t, std::span<std::byte> into) override {
     require(into.size() <= max_piece && store::parse_shard_name(file.file));
