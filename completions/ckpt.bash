@@ -12,12 +12,12 @@ _ckpt_options() {
     ckpt-wait)
       echo "$common --timeout= --spool= -j --jobs=" ;;
     ckpt-serve)
-      echo "$common --spool= --from= --until-idle --prune= --scrub= --compress -j --jobs= --metrics-file=" ;;
+      echo "$common --spool= --from= --until-idle --replica= -e --rsh= --prune= --scrub= --compress -j --jobs= --metrics-file=" ;;
     ckpt-restore)
-      echo "$common --file= --rank= --fallback --allow-lossy --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
+      echo "$common --file= --rank= --fallback --allow-lossy --from= -e --rsh= --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
         -j --jobs=" ;;
     ckpt-verify)
-      echo "$common --quick --deep --finite --sample= --budget= --bwlimit= --repair --state= -j --jobs= --metrics-file=" ;;
+      echo "$common --quick --deep --finite --sample= --budget= --bwlimit= --repair --from= -e --rsh= --state= -j --jobs= --metrics-file=" ;;
     ckpt-diff)
       echo "$common --tolerance= --whole -s --summarize --depth= --sort= --top= --plot= -j --jobs=" ;;
     ckpt-ls)
@@ -52,7 +52,7 @@ _ckpt_value() {
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
       --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --level | --max-chain | \
       --drop | --quantize | --sparsify | --older-than | --tolerance | --depth | --top | --to | --from | --max-staged | \
-      --timeout | --bwlimit | --prune | --scrub | --min-copies | --until-pid | -e | --rsh) COMPREPLY=() ;;
+      --timeout | --bwlimit | --prune | --scrub | --replica | --min-copies | --until-pid | -e | --rsh) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }
