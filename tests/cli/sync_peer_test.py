@@ -360,7 +360,8 @@ def test_reads_of_files_outside_the_store_are_refused():
     place = number(1) + checkpoint(ID, 1) + number(0, 0)
     a_set = number(0) + number(1, 1, 0)
     each_is_refused(*((READ, number(0, 6) + where + text(name)) for where in (place, a_set)
-                      for name in ("../../secret", "../secret", "/etc/passwd", "manifest.json", "..", "", "x" * 255, "shard-00000-of-00001.ckpt/../../../secret", "shard-00000-of-00001.ckpt\0x")))
+                      for name in ("../../secret", "../secret", "/etc/passwd", "manifest.json", "..", "", "x" * 255,
+                                   "shard-00000-of-00001.ckpt/../../../secret", "shard-00000-of-00001.ckpt\0x")))
 
 
 def test_reads_of_what_is_not_there_are_refused():

@@ -650,6 +650,29 @@ def test_a_commit_that_was_cut_short_is_finished_without_sending_again():
         nothing_left("b")
 
 
+def test_a_part_that_may_not_be_written_to_any_more_is_finished_also_without_privileges():
+    noise_store("a", (1,))
+    manifest = manifest_of("a", 1)
+    shard_of = manifest["shards"][0]
+    directory = f"b/.pending/sync-{1:010}-{manifest['id']}"
+    sync("a", "b")
+    shutil.rmtree("b/0000000001")
+    os.mkdir(directory)
+    part = f"{directory}/{shard_of['file']}.{shard_of['digest'][:16]}.part"
+    shutil.copy(f"a/0000000001/{shard_of['file']}", part)
+    os.chmod(part, 0o444)
+    make_input.put(f"{directory}/manifest.part", b"")
+    without = []
+    if os.geteuid() == 0:
+        without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+        if subprocess.run([*without, "true"], capture_output=True).returncode != 0:
+            raise Skip("privileges can't be given up")
+    out = run(*without, "ckpt-sync", "--json", "a", "b", stderr=False).stdout.decode().splitlines()
+    items = [r for r in map(json.loads, out) if r["type"] == "item"]
+    check([i["moved_bytes"] for i in items] == [0], items)
+    alike("a", "b")
+
+
 def test_what_a_container_was_before_it_was_encoded_anew_is_not_mixed_with_it():
     drift_store("a", 2, size=20000)
     sync("a@1", "b")
@@ -963,7 +986,8 @@ def test_a_shell_that_stalls_in_mid_transfer_is_given_up_in_time():
 def test_a_signal_ends_it_and_the_next_sync_goes_on():
     noise_store("a", (1,), size=3 << 20)
     process = subprocess.Popen(["ckpt-sync", "--bwlimit=1024", "a", "b"], stderr=subprocess.PIPE)
-    until(lambda: any(".ckpt" in f and os.path.getsize(f"b/.pending/{d}/{f}") > 500000 for d in underway("b") for f in os.listdir(f"b/.pending/{d}")), "some of it is there")
+    until(lambda: any(".ckpt" in f and os.path.getsize(f"b/.pending/{d}/{f}") > 500000
+                      for d in underway("b") for f in os.listdir(f"b/.pending/{d}")), "some of it is there")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     check(process.returncode == -signal.SIGTERM, process.returncode)
