@@ -673,6 +673,15 @@ def test_a_part_that_may_not_be_written_to_any_more_is_finished_also_without_pri
     alike("a", "b")
 
 
+def test_a_part_whose_lock_is_gone_is_gone_on_with():
+    noise_store("a", (1,), size=3 << 20)
+    sync(*filtering_shell("cut", 2 << 20), "a", "host:b", expect=(75,), stdout=False, stderr=None)
+    os.unlink(f"b/.pending/{underway('b')[0]}/manifest.part")
+    check(moved("a", "b") < 3 << 20, "what arrived was sent again")
+    alike("a", "b")
+    nothing_left("b")
+
+
 def test_what_a_container_was_before_it_was_encoded_anew_is_not_mixed_with_it():
     drift_store("a", 2, size=20000)
     sync("a@1", "b")
