@@ -12,12 +12,12 @@ _ckpt_options() {
     ckpt-wait)
       echo "$common --timeout= --spool= -j --jobs=" ;;
     ckpt-serve)
-      echo "$common --spool= --from= --until-idle --prune= --scrub= --compress -j --jobs= --metrics-file=" ;;
+      echo "$common --spool= --from= --until-idle --replica= -e --rsh= --prune= --scrub= --compress -j --jobs= --metrics-file=" ;;
     ckpt-restore)
-      echo "$common --file= --rank= --fallback --allow-lossy --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
+      echo "$common --file= --rank= --fallback --allow-lossy --from= -e --rsh= --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
         -j --jobs=" ;;
     ckpt-verify)
-      echo "$common --quick --deep --finite --sample= --budget= --bwlimit= --repair --state= -j --jobs= --metrics-file=" ;;
+      echo "$common --quick --deep --finite --sample= --budget= --bwlimit= --repair --from= -e --rsh= --state= -j --jobs= --metrics-file=" ;;
     ckpt-diff)
       echo "$common --tolerance= --whole -s --summarize --depth= --sort= --top= --plot= -j --jobs=" ;;
     ckpt-ls)
@@ -28,6 +28,9 @@ _ckpt_options() {
     ckpt-prune)
       echo "$common --keep-last= --keep-every= --keep-within= --keep-hourly= --keep-daily= --keep-weekly= --keep-best=
         --keep= --remove= --pin= --unpin= --drop-after= --verified -n --dry-run -j --jobs= --metrics-file=" ;;
+    ckpt-sync)
+      echo "$common -P --replace --delete --gather --min-copies= --have= --watch --until-pid= -e --rsh= -n --dry-run
+        -i --itemize-changes --stats --bwlimit= --timeout= --server -j --jobs=" ;;
   esac
 }
 
@@ -45,11 +48,11 @@ _ckpt_value() {
         stored_bytes ratio time meta marks detail retired' -- "$2") ;;
     --when-full) mapfile -t COMPREPLY < <(compgen -W 'wait fail skip' -- "$2") ;;
     -C | --directory | --spool) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
-    -o | --output | --files-from | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
+    -o | --output | --files-from | --have | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
       --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --level | --max-chain | \
       --drop | --quantize | --sparsify | --older-than | --tolerance | --depth | --top | --to | --from | --max-staged | \
-      --timeout | --bwlimit | --prune | --scrub) COMPREPLY=() ;;
+      --timeout | --bwlimit | --prune | --scrub | --replica | --min-copies | --until-pid | -e | --rsh) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }
@@ -81,4 +84,4 @@ _ckpt() {
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
 }
 
-complete -F _ckpt ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune
+complete -F _ckpt ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync

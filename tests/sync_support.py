@@ -206,7 +206,7 @@ def checkpoint(identity, step):
 
 
 def entry(identity, step, is_retired=0, stored=1000, bases=()):
-    data = checkpoint(identity, step) + number(is_retired, 0, stored, stored, len(bases))
+    data = checkpoint(identity, step) + number(is_retired, 0, 0, stored, stored, len(bases))
     return data + b"".join(checkpoint(*base) for base in bases)
 
 

@@ -87,6 +87,7 @@ int SyncReporter::finish(const SyncReport& synced) {
                                 destination.removed, human_bytes(destination.moved_bytes),
                                 destination.alike ? "" : ", not alike"));
     }
+    if (report_->format() == Format::tsv) continue;  // its records have the columns of one kind
     report_->record({"destination",
                      {{"destination", destination.name},
                       {"alike", destination.alike},

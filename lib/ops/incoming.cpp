@@ -4,6 +4,7 @@
 #include "format/container_reader.hpp"
 #include "format/damaged.hpp"
 #include "ops/check_container.hpp"
+#include "ops/incoming_lock.hpp"
 #include "ops/stored_bases.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
@@ -23,17 +24,12 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <filesystem>
-#include <thread>
 
 namespace ckpt::ops {
 namespace {
 
 constexpr std::string_view prefix = "sync-";
-constexpr const char* lock_name = "/manifest.part";
 constexpr std::uint64_t write_back_step = 8U << 20U;
-constexpr auto lock_patience = std::chrono::seconds(10);
 
 std::string checkpoint_directory(const store::Store& store, const format::BaseCheckpoint& checkpoint) {
   return store.pending() + "/" + std::string(prefix) + store::step_name(checkpoint.step) + "-" + to_hex(checkpoint.id);
@@ -56,61 +52,6 @@ os::Fd open_part(const std::string& path) {
   if (found >= 0) return os::Fd(found);
   if (errno != EACCES || ::chmod(path.c_str(), 0644) != 0) os::throw_errno(errno, "cannot open '" + path + "'");
   return os::open(path, O_RDWR | O_NOFOLLOW);
-}
-
-void rename_or_throw(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) os::throw_errno(errno, "cannot rename '" + from + "' to '" + to + "'");
-}
-
-void remove_directory(const std::string& directory) {
-  std::error_code failure;
-  std::filesystem::remove_all(directory, failure);
-  if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
-}
-
-bool is_at(const os::Fd& fd, const std::string& path) {
-  const auto there = os::stat_path(path);
-  return there && there->st_ino == os::stat_of(fd, path).st_ino;
-}
-
-/// The lock of a directory that is there, whoever holds it; nothing if there's none. The file that is locked becomes
-/// the manifest shortly before the whole directory gets its name: so one who finds it under that name, and not locked,
-/// finds what a dead one has nearly finished.
-std::optional<os::Fd> open_lock(const std::string& directory) {
-  if (auto lock = os::open_if_exists(directory + lock_name, O_RDWR | O_NOFOLLOW)) return lock;
-  const std::string manifest = directory + "/" + store::manifest_file;
-  auto lock = os::open_if_exists(manifest, O_RDWR | O_NOFOLLOW);
-  if (!lock || !os::try_lock(*lock, manifest) || !is_at(*lock, manifest)) return lock;
-  rename_or_throw(manifest, directory + lock_name);
-  return lock;
-}
-
-/// Makes the directory with the lock in it at once: in one that is there already the lock isn't made, since it might
-/// get its name in this moment, and keep the lock for ever.
-void make_locked_directory(const std::string& directory) {
-  const std::string fresh = directory + ".new." + os::unique_name();
-  os::make_directory(fresh);
-  (void)os::open(fresh + lock_name, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
-  if (::rename(fresh.c_str(), directory.c_str()) == 0) return;
-  const int why = errno;
-  remove_directory(fresh);
-  if (why != EEXIST && why != ENOTEMPTY) os::throw_errno(why, "cannot make '" + directory + "'");
-}
-
-/// Makes the directory if need be, and has it alone from now on. What another finished meanwhile is gone by then.
-os::Fd lock_directory(const std::string& directory) {
-  const std::string path = directory + lock_name;
-  const auto deadline = std::chrono::steady_clock::now() + lock_patience;
-  while (true) {
-    auto lock = open_lock(directory);
-    if (lock && os::try_lock(*lock, path) && is_at(*lock, path)) return std::move(*lock);
-    if (std::chrono::steady_clock::now() > deadline)
-      throw Error(Errc::busy, "'" + directory + "' is being written by another sync");
-    if (!lock)
-      make_locked_directory(directory);
-    else
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
 }
 
 /// A checkpoint's or a shard's directory, and the checkpoint came in another way.
@@ -204,15 +145,16 @@ IncomingCheckpoint::IncomingCheckpoint(const store::Store& store, const transpor
   }
   pin_bases();
   directory_ = checkpoint_directory(store_, manifest_.identity());
-  lock_ = lock_directory(directory_);
-  if (::ftruncate(lock_.get(), 0) != 0) os::throw_errno(errno, "cannot write to '" + directory_ + lock_name + "'");
-  os::write_at(lock_, 0, as_bytes(offer_.manifest), directory_ + lock_name);
+  lock_ = lock_incoming(directory_);
+  if (::ftruncate(lock_.get(), 0) != 0) os::throw_errno(errno, "cannot write to '" + directory_ + incoming_lock + "'");
+  os::write_at(lock_, 0, as_bytes(offer_.manifest), directory_ + incoming_lock);
   take_back_names();
   // What came of a container that the other side has encoded anew since.
   for (const std::string& name : os::list_directory(directory_).value_or(std::vector<std::string>{})) {
     const bool is_wanted = std::any_of(manifest_.shards.begin(), manifest_.shards.end(),
                                        [&](const format::ManifestShard& shard) { return part_name(shard) == name; });
-    if (!is_wanted && name.ends_with(".part") && "/" + name != lock_name) ::unlink((directory_ + "/" + name).c_str());
+    if (!is_wanted && name.ends_with(".part") && "/" + name != incoming_lock)
+      ::unlink((directory_ + "/" + name).c_str());
   }
   for (const format::ManifestShard& shard : manifest_.shards)
     files_.emplace_back(directory_ + "/" + part_name(shard), shard.size);
@@ -338,7 +280,7 @@ void IncomingCheckpoint::commit(unsigned jobs, Monitor& monitor) {
   for (std::size_t i = 0; i < files_.size(); ++i)
     rename_or_throw(files_[i].path(), directory_ + "/" + manifest_.shards[i].file);
   os::sync(lock_, directory_);
-  rename_or_throw(directory_ + lock_name, directory_ + "/" + store::manifest_file);
+  rename_or_throw(directory_ + incoming_lock, directory_ + "/" + store::manifest_file);
   os::sync_directory(directory_);
   publish();
   lock_ = {};
@@ -389,7 +331,7 @@ bool IncomingShard::is_there(const store::Store& store, const transport::Replica
 IncomingShard::IncomingShard(const store::Store& store, transport::ReplicaShard shard)
     : store_(store), shard_(std::move(shard)), directory_(shard_directory(store_, shard_)) {
   store::open_attempt(store_, shard_.set.attempt);
-  lock_ = lock_directory(directory_);
+  lock_ = lock_incoming(directory_);
   files_.emplace_back(directory_ + "/" + part_name(shard_.file, shard_.digest), shard_.size);
 }
 
@@ -414,7 +356,7 @@ void clean_incoming(const store::Store& store) {
   for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
     if (!name.starts_with(prefix)) continue;
     const std::string directory = store.pending() + "/" + name;
-    const std::string lock_path = directory + lock_name;
+    const std::string lock_path = directory + incoming_lock;
     const auto lock = os::open_if_exists(lock_path, O_RDWR | O_NOFOLLOW);
     if (lock && !os::try_lock(*lock, lock_path)) continue;
     const auto status = os::stat_path(directory);

@@ -54,7 +54,10 @@ class Leg {
       // What the source had is gone or stored in another way by now: what has it got, then?
       for (rounds_left_ = rounds; !agreed && rounds_left_ > 0; --rounds_left_)
         agreed = bring_alike(*destination, source_.inventory());
-      if (result_.sent > 0 || result_.removed > 0) note_newest(destination->inventory());
+      if (touched_) there_ = destination->inventory();
+      for (const auto& entry : there_.checkpoints) {
+        if (!entry.retired) result_.newest_step = std::max(result_.newest_step.value_or(0), entry.identity.step);
+      }
       result_.alike = result_.failure.empty();
     } catch (const Error& error) {
       fail(error.what(), error.code() == Errc::busy);
@@ -73,22 +76,16 @@ class Leg {
     result_.temporary = temporary;
   }
 
-  void note_newest(const Inventory& there) {
-    for (const transport::ReplicaCheckpoint& entry : there.checkpoints) {
-      if (!entry.retired) result_.newest_step = std::max(result_.newest_step.value_or(0), entry.identity.step);
-    }
-  }
-
   /// False if the source isn't any more what it was, and it's worth another look.
   bool bring_alike(transport::Replica& destination, const Inventory& here) {
-    const Inventory there = destination.inventory();
-    note_newest(there);
+    there_ = destination.inventory();
     const ops::SyncRequest request{.chosen = ops::choose_checkpoints(here, options_.which, source_.name()),
                                    .whole = options_.which.kind == Selector::Kind::none,
                                    .replace = options_.replace,
                                    .remove = options_.remove,
                                    .gather = options_.gather};
-    const ops::SyncPlan plan = ops::plan_sync(request, here, there, result_.name);
+    const ops::SyncPlan plan = ops::plan_sync(request, here, there_, result_.name);
+    touched_ = touched_ || !(plan.retire.empty() && plan.send.empty() && plan.shards.empty() && plan.remove.empty());
     for (const std::string& conflict : plan.conflicts) {
       fail(conflict, false);
       if (!told_.insert(conflict).second) continue;
@@ -105,7 +102,7 @@ class Leg {
     sender.expect(total);
     bool agreed = true;
     if (!send_alone(sender, plan)) {
-      std::optional<format::BaseCheckpoint> common = ops::newest_whole(here_, there);
+      std::optional<format::BaseCheckpoint> common = ops::newest_whole(here, there_);
       for (const transport::ReplicaCheckpoint& entry : plan.send) {
         if (send_difference(sender, entry, common)) continue;
         agreed = send(sender, entry) && agreed;
@@ -164,21 +161,22 @@ class Leg {
     // Over a network it pays; on this machine copying is cheaper than encoding.
     if (!common || options_.dry_run || !transport::is_remote(result_.name)) return false;
     if (!entry.bases.empty() || entry.stored_bytes < least_worth) return false;
+    return send_other_form(
+        sender, {.checkpoint = entry.identity, .without = {}, .against = common, .most = entry.stored_bytes / 2});
+  }
+
+  bool send_other_form(ops::SyncSender& sender, const transport::FormRequest& request) {
+    std::uint64_t moved = 0;
     try {
-      return send_other_form(
-          sender, {.checkpoint = entry.identity, .without = {}, .against = common, .most = entry.stored_bytes / 2});
+      const auto text = source_.other_form(request);
+      if (!text) return false;
+      moved = sender.send_other_form({.identity = request.checkpoint, .bases = {}}, *text);
     } catch (const Error& error) {
-      // Its chains there may be too long for it, or something has changed: then as it is.
+      // Chains there may be too long for it, or something has changed: then as it is.
       if (error.code() != Errc::unsupported && error.code() != Errc::not_found && error.code() != Errc::damaged) throw;
       observer_.note(error.what());
       return false;
     }
-  }
-
-  bool send_other_form(ops::SyncSender& sender, const transport::FormRequest& request) {
-    const auto text = source_.other_form(request);
-    if (!text) return false;
-    const std::uint64_t moved = sender.send_other_form({.identity = request.checkpoint, .bases = {}}, *text);
     result_.moved_bytes += moved;
     ++result_.sent;
     tell(SyncItem::Action::sent, request.checkpoint, moved, moved);
@@ -231,6 +229,8 @@ class Leg {
   const Inventory& here_;
   SyncObserver& observer_;
   SyncDestination& result_;
+  Inventory there_;
+  bool touched_ = false;  ///< so that there may be more there than that says
   int rounds_left_ = rounds;
   std::set<std::string> told_;
 };

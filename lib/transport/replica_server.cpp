@@ -96,6 +96,7 @@ class Server {
       }
       case MessageType::other_form: {
         const FormRequest request = get_form_request(in);
+        const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
         const std::string text = replica_.other_form(request).value_or(std::string());
         const ByteView bytes = as_bytes(text);
         return {bytes.begin(), bytes.end()};

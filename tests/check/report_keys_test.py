@@ -110,6 +110,16 @@ def test_serve():
     check([len(line.split("\t")) for line in lines] == [len(documented()["served"])], f"columns: {lines}")
 
 
+def test_sync():
+    run("ckpt-save", state(), "s@1")
+    found = records("ckpt-sync", "s", "r")
+    check([r["type"] for r in found] == ["item", "destination"], f"{found}")
+    for record in found:
+        check(list(record)[1:] == documented()[record["type"]], f"{record['type']} has {list(record)}")
+    lines = run("ckpt-sync", "--format=tsv", "s", "t").stdout.decode().splitlines()
+    check([len(line.split("\t")) for line in lines] == [len(documented()["item"])], f"columns: {lines}")
+
+
 def test_ls_of_a_store():
     run("ckpt-save", state(), "s@1")
     agree("ckpt-ls", "s")

@@ -357,18 +357,19 @@ def test_requests_that_are_cut_short_are_refused_and_the_next_is_answered():
 
 def test_reads_of_files_outside_the_store_are_refused():
     make_input.put("secret", b"secret")
-    place = number(1) + checkpoint(ID, 1) + number(0)
+    place = number(1) + checkpoint(ID, 1) + number(0, 0)
     a_set = number(0) + number(1, 1, 0)
     each_is_refused(*((READ, number(0, 6) + where + text(name)) for where in (place, a_set)
-                      for name in ("../../secret", "../secret", "/etc/passwd", "manifest.json", "..", "", "x" * 255, "shard-00000-of-00001.ckpt/../../../secret", "shard-00000-of-00001.ckpt\0x")))
+                      for name in ("../../secret", "../secret", "/etc/passwd", "manifest.json", "..", "", "x" * 255,
+                                   "shard-00000-of-00001.ckpt/../../../secret", "shard-00000-of-00001.ckpt\0x")))
 
 
 def test_reads_of_what_is_not_there_are_refused():
     name = "shard-00000-of-00001.ckpt"
     noise_store("st", (1,), size=1000)
     identity = ids("st")[1]
-    here = number(1) + checkpoint(identity, 1) + number(0) + text(name)
-    each_is_refused((READ, number(0, 6) + number(1) + checkpoint(ID, 1) + number(0) + text(name)),
+    here = number(1) + checkpoint(identity, 1) + number(0, 0) + text(name)
+    each_is_refused((READ, number(0, 6) + number(1) + checkpoint(ID, 1) + number(0, 0) + text(name)),
                     (READ, number(1 << 40, 6) + here), (READ, number((1 << 64) - 1, 6) + here), (READ, number(0, (1 << 20) + 1) + here),
                     (READ, number(0, 1 << 20) + here),
                     (MANIFEST, checkpoint(ID, 1) + number(0)), (MANIFEST, checkpoint(ID, 1) + number(1)),

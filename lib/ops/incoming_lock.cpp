@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/incoming_lock.hpp"
+
+#include "os/file_lock.hpp"
+#include "os/small_file.hpp"
+#include "store/store.hpp"
+
+#include <ckpt/error.hpp>
+
+#include <fcntl.h>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+namespace ckpt::ops {
+namespace {
+
+constexpr auto lock_patience = std::chrono::seconds(10);
+
+bool is_at(const os::Fd& fd, const std::string& path) {
+  const auto there = os::stat_path(path);
+  return there && there->st_ino == os::stat_of(fd, path).st_ino;
+}
+
+/// The lock of a directory that is there, whoever holds it; nothing if there's none. The file that is locked becomes
+/// the manifest shortly before the whole directory gets its name: so one who finds it under that name, and not locked,
+/// finds what a dead one has nearly finished.
+std::optional<os::Fd> open_lock(const std::string& directory) {
+  if (auto lock = os::open_if_exists(directory + incoming_lock, O_RDWR | O_NOFOLLOW)) return lock;
+  const std::string manifest = directory + "/" + store::manifest_file;
+  auto lock = os::open_if_exists(manifest, O_RDWR | O_NOFOLLOW);
+  if (!lock || !os::try_lock(*lock, manifest) || !is_at(*lock, manifest)) return lock;
+  rename_or_throw(manifest, directory + incoming_lock);
+  return lock;
+}
+
+/// Makes the directory with the lock in it at once: in one that is there already the lock isn't made, since it might
+/// get its name in this moment, and keep the lock for ever.
+void make_locked_directory(const std::string& directory) {
+  const std::string fresh = directory + ".new." + os::unique_name();
+  os::make_directory(fresh);
+  (void)os::open(fresh + incoming_lock, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
+  if (::rename(fresh.c_str(), directory.c_str()) == 0) return;
+  const int why = errno;
+  remove_directory(fresh);
+  if (why != EEXIST && why != ENOTEMPTY) os::throw_errno(why, "cannot make '" + directory + "'");
+  // One who died while it removed the directory has left it with neither file, and no one publishes it.
+  const std::string lock = directory + incoming_lock;
+  if (os::exists(lock) || os::exists(directory + "/" + store::manifest_file)) return;
+  const os::Fd made(::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!made.valid() && errno != ENOENT) os::throw_errno(errno, "cannot open '" + lock + "'");
+}
+
+}  // namespace
+
+void rename_or_throw(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) os::throw_errno(errno, "cannot rename '" + from + "' to '" + to + "'");
+}
+
+void remove_directory(const std::string& directory) {
+  std::error_code failure;
+  std::filesystem::remove_all(directory, failure);
+  if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
+}
+
+os::Fd lock_incoming(const std::string& directory) {
+  const std::string path = directory + incoming_lock;
+  const auto deadline = std::chrono::steady_clock::now() + lock_patience;
+  while (true) {
+    auto lock = open_lock(directory);
+    if (lock && os::try_lock(*lock, path) && is_at(*lock, path)) return std::move(*lock);
+    if (std::chrono::steady_clock::now() > deadline)
+      throw Error(Errc::busy, "'" + directory + "' is being written by another sync");
+    if (!lock)
+      make_locked_directory(directory);
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace ckpt::ops
