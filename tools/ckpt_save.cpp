@@ -115,7 +115,7 @@ void leave_to_worker(Program& program, const StageOptions& options, const std::s
   try {
     start_worker({.store = options.save.store, .spool = spool, .jobs = options.save.jobs});
   } catch (const Error& error) {
-    program.messages().warning(fmt::format("staged, but {}", error.what()));
+    program.messages().warning(fmt::format("nobody drains the spool: {}", error.what()));
     program.messages().hint("ckpt-wait, ckpt-serve and the next save --detach start one, too");
   }
 }
@@ -131,7 +131,8 @@ int tell_outcome(Program& program, const StageReport& staged) {
   return exit_temporary;
 }
 
-int save_in_background(Program& program, const StageOptions& options) {
+int save_in_background(Program& program, StageOptions options) {
+  options.start_worker = [&](const std::string& spool) { leave_to_worker(program, options, spool); };
   const StageReport staged = stage(options, program.monitor());
   if (staged.state == SaveState::skipped) {
     program.messages().warning("skipped: " + staged.reason);
@@ -140,7 +141,7 @@ int save_in_background(Program& program, const StageOptions& options) {
   }
   print_staged(program, address_of(options.save.store, staged.step), staged);
   if (program.metrics_file()) write_stage_metrics(*program.metrics_file(), options.save.store, staged);
-  if (options.to.empty() && staged.state != SaveState::skipped) leave_to_worker(program, options, staged.door);
+  if (options.to.empty()) leave_to_worker(program, options, staged.door);
   return options.until_durable ? tell_outcome(program, staged) : exit_done;
 }
 

@@ -5,12 +5,14 @@
 #include "source/source_tree.hpp"
 
 #include <ckpt/monitor.hpp>
+#include <ckpt/save.hpp>
 
 #include <vector>
 
 namespace ckpt::doors {
 
-/// What was copied is consumed by removing it. What can't be removed is a warning: it's accepted all the same.
-void remove_inputs(const std::vector<source::TreeEntry>& entries, Monitor& monitor);
+/// What was copied is consumed by removing it: links that were followed, and not what they lead to. What can't be
+/// removed is a warning: it's accepted all the same.
+void remove_inputs(const SaveOptions& save, const std::vector<source::TreeEntry>& entries, Monitor& monitor);
 
 }  // namespace ckpt::doors

@@ -231,7 +231,7 @@ Receipt RedisOutlet::hand_over(const Parcel& parcel, Monitor& monitor) {
     if (!upload.withdraw()) throw;
   }
   upload.forget();
-  if (parcel.options.consume) remove_inputs(parcel.entries, monitor);
+  if (parcel.options.consume) remove_inputs(parcel.ticket.save, parcel.entries, monitor);
   Receipt receipt{.state = SaveState::staged, .how = "queue", .reason = {}, .id = {}};
   if (!parcel.options.until_durable) return receipt;
   if (const auto outcome = upload.wait_for_outcome()) {

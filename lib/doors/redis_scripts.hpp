@@ -66,10 +66,10 @@ local function give_back(entry, idle)
   redis.call('XCLAIM', q, 'ckpt', '-', 0, entry, 'IDLE', idle, 'RETRYCOUNT', 0, 'JUSTID')
 end
 local function bury(entry, id, reason)
+  redis.call('XADD', q .. ':dead', '*', 'shard', id, 'reason', reason)
   remove_entry(entry)
   redis.call('HDEL', q .. ':shards', id)
   redis.call('HDEL', q .. ':failures', id)
-  redis.call('XADD', q .. ':dead', '*', 'shard', id, 'reason', reason)
   tidy()
 end
 )lua";
@@ -161,7 +161,12 @@ if #id ~= 32 or string.find(id, '[^0-9a-f]') then
   return {entry}
 end
 local pending = redis.call('XPENDING', q, 'ckpt', entry, entry, 1)
-return {entry, id, pending[1][4], redis.call('STRLEN', announcement(id))}
+local size = redis.pcall('STRLEN', announcement(id))
+if type(size) == 'table' then
+  bury(entry, id, 'its announcement is a key of another type')
+  return {entry}
+end
+return {entry, id, pending[1][4], size}
 )lua";
 
 /// entry, id, consumer

@@ -68,8 +68,13 @@ std::optional<nlohmann::ordered_json> read_report(const std::string& path) {
 /// Replaced as a whole: who reads it meanwhile sees one or the other.
 void write_report(const std::string& path, const nlohmann::ordered_json& object) {
   const std::string fresh = path + "." + os::unique_name();
-  os::write_small_file(fresh, format::seal(object));
-  if (::rename(fresh.c_str(), path.c_str()) != 0) os::throw_errno(errno, "cannot rename '" + fresh + "'");
+  try {
+    os::write_small_file(fresh, format::seal(object));
+    if (::rename(fresh.c_str(), path.c_str()) != 0) os::throw_errno(errno, "cannot write '" + path + "'");
+  } catch (const Error&) {
+    ::unlink(fresh.c_str());
+    throw;
+  }
 }
 
 /// The store that a spool elsewhere belongs to.
@@ -204,6 +209,12 @@ Spool Spool::make(const std::string& path, const std::string& store) {
   return spool;
 }
 
+bool Spool::belongs_to(const std::string& store) const {
+  const auto owner = owner_of(path_);
+  // A store that has moved is found by who says so.
+  return !owner || *owner == real_path(store) || !os::exists(*owner + "/" + store::description_file);
+}
+
 std::optional<Spool> Spool::find(const std::string& path) {
   Spool spool(path);
   if (!os::exists(spool.directory(Stage::staged))) return std::nullopt;
@@ -229,12 +240,17 @@ std::optional<Entry> Spool::move(const Entry& entry, Stage to) const {
     moved.path = directory(to) + "/" + to_string(moved.name);
     if (os::rename_to_free_name(entry.path, moved.path)) return moved;
     if (!os::exists(entry.path)) return std::nullopt;
-    ++moved.name.number;
+    // Something may have cleaned it away.
+    if (!os::exists(directory(to)))
+      os::make_directory(directory(to));
+    else
+      ++moved.name.number;
   }
 }
 
 void Spool::remove(const Entry& entry) const {
   const std::string away = scratch() + "/" + os::unique_name();
+  os::make_directory(scratch());  // something may have cleaned it away
   if (::rename(entry.path.c_str(), away.c_str()) != 0) {
     if (errno == ENOENT) return;
     os::throw_errno(errno, "cannot rename '" + entry.path + "' to '" + away + "'");

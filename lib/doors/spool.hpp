@@ -85,6 +85,9 @@ class Spool {
   /// Nothing if there's no spool at `path`.
   [[nodiscard]] static std::optional<Spool> find(const std::string& path);
 
+  /// False if another store that is there is the one that it was made for.
+  [[nodiscard]] bool belongs_to(const std::string& store) const;
+
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string directory(Stage stage) const;
   [[nodiscard]] std::string scratch() const { return path_ + "/tmp"; }

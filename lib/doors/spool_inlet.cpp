@@ -55,8 +55,8 @@ class SpoolClaim final : public Claim {
 
   [[nodiscard]] bool fail(const std::string& reason) override {
     const std::uint64_t failures = read_trouble(entry_).value_or(Trouble{}).failures + 1;
-    write_trouble(entry_.path, {.failures = failures, .reason = reason});
-    if (failures < most_failures) {
+    // Where that can't be written down it isn't counted: it's tried again later.
+    if (!note_trouble({.failures = failures, .reason = reason}) || failures < most_failures) {
       inlet_.pause(entry_);
       return false;
     }
@@ -67,17 +67,22 @@ class SpoolClaim final : public Claim {
 
   void release(const std::string& reason) override {
     if (reason.empty()) return;
-    const std::uint64_t failures = read_trouble(entry_).value_or(Trouble{}).failures;
-    // The disk may be full: what is written here is for reports only.
-    try {
-      write_trouble(entry_.path, {.failures = failures, .reason = reason});
-    } catch (const Error& error) {
-      if (error.code() != Errc::no_space && error.code() != Errc::io) throw;
-    }
+    (void)note_trouble({.failures = read_trouble(entry_).value_or(Trouble{}).failures, .reason = reason});
     inlet_.pause(entry_);
   }
 
  private:
+  /// False on a full disk.
+  [[nodiscard]] bool note_trouble(const Trouble& trouble) const {
+    try {
+      write_trouble(entry_.path, trouble);
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != Errc::no_space && error.code() != Errc::io) throw;
+      return false;
+    }
+  }
+
   SpoolInlet& inlet_;
   Entry entry_;
   os::Fd lock_;

@@ -29,10 +29,13 @@ std::string clean_name(const std::string& path) {
   return name == "." ? std::string() : name;
 }
 
-std::string absolute(const std::string& path) {
-  std::string name = std::filesystem::absolute(path).lexically_normal().string();
-  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
-  return name;
+/// As the system finds it: "link/.." isn't where the link is.
+std::string real_place(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (name.empty() || name == "." || name == "..") return std::filesystem::canonical(path).string();
+  const std::string parent = std::filesystem::canonical(os::parent_of(path)).string();
+  return parent == "/" ? parent + name : parent + "/" + name;
 }
 
 std::string place_in(const std::string& tree, const Move& move) {
@@ -98,7 +101,7 @@ std::optional<std::vector<Move>> plan_moves(const SaveOptions& save, const std::
   std::vector<Move> moves;
   for (const std::string& operand : save.sources) {
     if (operand == "-") return std::nullopt;
-    const std::string origin = absolute(save.directory ? *save.directory + "/" + operand : operand);
+    const std::string origin = real_place(save.directory ? *save.directory + "/" + operand : operand);
     const auto status = os::stat_path(origin, false);
     if (!status || S_ISLNK(status->st_mode)) return std::nullopt;
     const bool contents = S_ISDIR(status->st_mode) && (!save.directory || clean_name(operand).empty());
@@ -137,7 +140,11 @@ MovedBack move_back(const std::vector<Move>& moves, const std::string& tree) {
     const std::string to = place_in(tree, *move);
     const auto status = os::stat_path(to, false);
     if (!status) continue;
-    if (!os::rename_to_free_name(to, move->from)) result = MovedBack::stuck;
+    try {
+      if (!os::rename_to_free_name(to, move->from)) result = MovedBack::stuck;
+    } catch (const Error&) {
+      result = MovedBack::stuck;  // its directory is gone, or is another now
+    }
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include "core/stop.hpp"
 #include "doors/consumed_input.hpp"
 #include "doors/spool_moves.hpp"
+#include "doors/spool_places.hpp"
 #include "doors/spool_room.hpp"
 #include "doors/tree_builder.hpp"
 #include "os/file_copy.hpp"
@@ -27,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto poll = std::chrono::milliseconds(20);
-constexpr auto room_patience = std::chrono::seconds(10);
+constexpr auto room_patience = std::chrono::seconds(1);
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -104,6 +105,11 @@ std::string copy_in(const Parcel& parcel, const std::string& tree, Monitor& moni
   return cloned && total > 0 ? "reflink" : "copy";
 }
 
+/// Another rank was faster.
+struct SkippedMeanwhile {
+  std::string reason;
+};
+
 /// The way of one save into the spool.
 class HandOver {
  public:
@@ -122,9 +128,14 @@ class HandOver {
       if (auto moves = plan_moves(save, parcel_.entries)) intent = {.by_moving = true, .moves = std::move(*moves)};
     }
     Held held = write_intent(spool_, parcel_.ticket, intent);
-    if (auto skipped = find_room(held)) {
+    try {
+      if (auto skipped = find_room(held)) {
+        spool_.remove(held.entry);
+        return *skipped;
+      }
+    } catch (SkippedMeanwhile& meanwhile) {
       spool_.remove(held.entry);
-      return *skipped;
+      return skipped(std::move(meanwhile.reason));
     }
     try {
       return bring_in(held, intent);
@@ -151,32 +162,52 @@ class HandOver {
   /// Publishes the intent as soon as there's room.
   std::optional<Receipt> find_room(Held& held) {
     const StageOptions& options = parcel_.options;
-    const bool limited = options.limit.bytes || options.limit.saves;
     const auto start = Clock::now();
-    for (bool may_skip = options.when_full == WhenFull::skip;;) {
-      {
-        const os::FileLock lock(spool_.room_path(), room_patience);
-        const std::string full =
-            limited ? why_full(load_of(spool_), options.limit, parcel_.ticket.raw_bytes) : std::string();
-        if (full.empty()) {
-          // Others may have decided while this one looked.
-          if (may_skip) {
-            if (auto reason = store::decide_to_save(store_, name_.set)) return skipped(std::move(*reason));
-          }
-          publish(held);
-          return std::nullopt;
-        }
-        if (may_skip && store::decide_to_skip(store_, name_.set, full)) return skipped(full);
-        may_skip = false;  // another rank has saved it: so must this one
-        if (options.when_full == WhenFull::fail) give_up(held, full);
-        if (options.timeout_seconds > 0 && seconds_since(start) > options.timeout_seconds) give_up(held, full);
+    bool may_skip = options.when_full == WhenFull::skip;
+    while (true) {
+      const std::string full = take_room(held);
+      if (full.empty()) return std::nullopt;
+      see_that_it_is_drained();
+      if (may_skip && store::decide_to_skip(store_, name_.set, full)) return skipped(full);
+      if (may_skip) {
+        // Another rank has saved the set, so this one must; or has skipped it.
+        if (auto reason = store::why_skipped(store_, name_.set)) return skipped(std::move(*reason));
       }
+      may_skip = false;
+      if (options.when_full == WhenFull::fail) give_up(held, full);
+      if (options.timeout_seconds > 0 && seconds_since(start) > options.timeout_seconds) give_up(held, full);
       if (monitor_.stop_requested()) {
         spool_.remove(held.entry);
         require_no_stop(monitor_);
       }
       std::this_thread::sleep_for(poll);
     }
+  }
+
+  /// Why there's no room; empty: the intent is published.
+  std::string take_room(Held& held) {
+    const StagedLimit& limit = parcel_.options.limit;
+    std::optional<os::FileLock> lock;
+    try {
+      lock.emplace(spool_.room_path(), room_patience);
+    } catch (const Error& error) {
+      if (error.code() != Errc::busy) throw;
+      return "others are being handed over";
+    }
+    const bool limited = limit.bytes || limit.saves;
+    std::string full = limited ? why_full(load_of(spool_), limit, parcel_.ticket.raw_bytes) : std::string();
+    if (!full.empty()) return full;
+    // Said before it's there, so that no other rank skips the set from now on.
+    if (auto reason = store::decide_to_save(store_, name_.set)) throw SkippedMeanwhile{std::move(*reason)};
+    publish(held);
+    return {};
+  }
+
+  /// The worker may have died with the spool full: then nobody would start another.
+  void see_that_it_is_drained() {
+    if (!parcel_.options.start_worker || Clock::now() < next_start_ || is_drained_by_someone(spool_)) return;
+    next_start_ = Clock::now() + std::chrono::seconds(1);
+    parcel_.options.start_worker(spool_.path());
   }
 
   [[noreturn]] void give_up(const Held& held, const std::string& full) {
@@ -205,8 +236,8 @@ class HandOver {
     write_staging(held.entry.path, {.how = how, .seconds = seconds_since(start_)});
     if (!spool_.move(held.entry, Stage::staged))
       throw Error(Errc::busy, "'" + held.entry.path + "' was taken away before it was staged");
-    if (parcel_.options.consume && how != "rename") remove_inputs(parcel_.entries, monitor_);
-    if (parcel_.options.consume) remove_empty_operands();
+    if (parcel_.options.consume && how != "rename") remove_inputs(parcel_.ticket.save, parcel_.entries, monitor_);
+    if (how == "rename") remove_empty_operands();
     return {.state = SaveState::staged, .how = how, .reason = {}};
   }
 
@@ -245,6 +276,7 @@ class HandOver {
   Monitor& monitor_;
   EntryName name_;
   Clock::time_point start_ = Clock::now();
+  Clock::time_point next_start_ = Clock::now();
 };
 
 }  // namespace

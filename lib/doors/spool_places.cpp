@@ -24,19 +24,25 @@ std::optional<std::string> read_pointer(const std::string& path) {
   return std::string(target.data(), static_cast<std::size_t>(size));
 }
 
+void add_places(const std::string& own, const std::string& host, std::vector<SpoolPlace>& places) {
+  if (Spool::find(own)) places.push_back({.path = own, .host = host});
+  for (const std::string& name : os::list_directory(own).value_or(std::vector<std::string>{})) {
+    if (!name.starts_with(pointer_prefix)) continue;
+    if (const auto target = read_pointer(own + "/" + name))
+      places.push_back({.path = *target, .host = host, .here = host == os::host_name()});
+  }
+}
+
 }  // namespace
 
 std::vector<SpoolPlace> find_spool_places(const std::string& store) {
   std::vector<SpoolPlace> places;
   const std::string root = store + "/.spool";
-  const std::string this_host = os::host_name();
   for (const std::string& host : os::list_directory(root).value_or(std::vector<std::string>{})) {
-    const std::string own = root + "/" + host;
-    if (Spool::find(own)) places.push_back({.path = own, .host = host});
-    for (const std::string& name : os::list_directory(own).value_or(std::vector<std::string>{})) {
-      if (!name.starts_with(pointer_prefix)) continue;
-      if (const auto target = read_pointer(own + "/" + name))
-        places.push_back({.path = *target, .host = host, .here = host == this_host});
+    try {
+      add_places(root + "/" + host, host, places);
+    } catch (const Error&) {
+      places.push_back({.path = root + "/" + host, .host = host, .here = false});  // another user's
     }
   }
   return places;
@@ -49,11 +55,17 @@ std::vector<Spool> reachable_spools(const std::string& store, const std::vector<
     auto spool = Spool::find(path);
     const auto status = spool ? os::stat_path(path) : std::nullopt;
     if (!status) return false;
+    if (!spool->belongs_to(store)) throw Error(Errc::exists, "spool '" + path + "' belongs to another store");
     if (known.emplace(status->st_dev, status->st_ino).second) spools.push_back(std::move(*spool));
     return true;
   };
   for (const SpoolPlace& place : find_spool_places(store)) {
-    if (place.here) (void)add(place.path);  // its disk may be gone
+    if (!place.here) continue;
+    try {
+      (void)add(place.path);  // its disk may be gone
+    } catch (const Error&) {
+      continue;  // another store's by now, or another user's
+    }
   }
   for (const std::string& path : more) {
     if (!add(path)) throw Error(Errc::not_found, "'" + path + "' is not a spool");

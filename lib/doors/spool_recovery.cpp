@@ -55,7 +55,7 @@ void finish_or_give_back(const Spool& spool, const Entry& entry, Monitor& monito
     spool.remove(entry);
     return;
   }
-  keep(spool, entry, "its producer died, and the place of its input is taken", monitor);
+  keep(spool, entry, "its producer died, and its input can't be put back where it was", monitor);
 }
 
 /// True for what no one will go on with. A producer makes its directory, then the ticket, locks it, and only then the
@@ -86,8 +86,8 @@ void recover(const Spool& spool, Monitor& monitor) {
     try {
       if (const auto taken = try_to_take(entry)) finish_or_give_back(spool, entry, monitor);
     } catch (const Error& error) {
-      // For the next look: one that can't be settled holds up no other.
-      monitor.note(error.what());
+      // One that can't be settled holds up no other.
+      keep(spool, entry, std::string("its producer died, and it can't be settled: ") + error.what(), monitor);
     }
   }
   clean_scratch(spool);

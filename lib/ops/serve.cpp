@@ -212,8 +212,10 @@ class Server {
     observer_.turn(door_states());
   }
 
+  /// Throws busy where a queue can't say.
   [[nodiscard]] bool all_drained() const {
-    return std::all_of(spools_.begin(), spools_.end(), [](const auto& spool) { return spool.second->is_drained(); });
+    return std::all_of(spools_.begin(), spools_.end(), [](const auto& spool) { return spool.second->is_drained(); }) &&
+           std::all_of(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->backlog().saves == 0; });
   }
 
   /// What is staged after the locks are let go of finds them free and starts another; what was staged before is seen.

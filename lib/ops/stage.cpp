@@ -11,6 +11,8 @@
 #include <ckpt/error.hpp>
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 
 namespace ckpt {
 namespace {
@@ -33,11 +35,30 @@ StageReport report_of(const StageOptions& options, const doors::Ticket& ticket, 
           .seconds = 0};
 }
 
+/// What is consumed goes away: the store and the spool mustn't be in it.
+void require_apart(const SaveOptions& save, const std::string& place) {
+  namespace fs = std::filesystem;
+  const std::string inner = fs::canonical(place).string() + "/";
+  for (const std::string& operand : save.sources) {
+    std::error_code none;  // that it isn't there is said when it's looked for
+    const fs::path outer =
+        fs::canonical(save.directory ? fs::path(*save.directory) / operand : fs::path(operand), none);
+    if (none) continue;
+    const std::string prefix = outer == "/" ? "/" : outer.string() + "/";
+    if (inner.starts_with(prefix))
+      throw Error(Errc::invalid_argument, "'" + operand + "' can't be consumed: '" + place + "' lies in it");
+  }
+}
+
 StageReport stage_in_spool(const StageOptions& options, Monitor& monitor) {
   if (options.save.store.empty()) throw Error(Errc::invalid_argument, "the store has an empty name");
   const store::Store store = store::Store::open_for_writing(options.save.store, options.save.create);
   const std::string path = options.spool.empty() ? doors::own_spool_path(store.path()) : options.spool;
   doors::Spool spool = doors::Spool::make(path, store.path());
+  if (options.consume) {
+    require_apart(options.save, store.path());
+    require_apart(options.save, path);
+  }
   ops::SaveInput input = ops::find_input(options.save, spool.scratch(), monitor);
   doors::Parcel parcel{.options = options,
                        .ticket = doors::make_ticket(options.save, input.entries),

@@ -30,11 +30,24 @@ using doors::Stage;
 constexpr auto poll = std::chrono::milliseconds(25);
 constexpr auto worker_pause = std::chrono::seconds(1);
 
-/// All that is on its way at one moment.
+/// A save that is on its way.
+struct Moving {
+  std::string reason;    ///< what it waits for
+  bool accepted = true;  ///< false: it may still be given back
+  std::uint64_t attempt = 0;
+};
+
+struct Failed {
+  std::string reason;
+  std::int64_t handed_over_ns = 0;
+};
+
+/// All that is on its way at one moment, by step.
 struct Look {
-  std::map<std::uint64_t, std::string> moving;   ///< steps, with what they wait for
-  std::map<std::uint64_t, std::string> failed;   ///< steps, with the reason
-  std::map<std::uint64_t, std::string> skipped;  ///< the same
+  std::map<std::uint64_t, Moving> moving;
+  std::map<std::uint64_t, Failed> failed;
+  std::map<std::uint64_t, std::string> skipped;  ///< with the reason
+  std::uint64_t attempt = 0;
 };
 
 class Waiter {
@@ -85,13 +98,16 @@ class Waiter {
   Look look() {
     const std::uint64_t attempt = store::highest_attempt(store_);
     Look look;
+    look.attempt = attempt;
     spools_ = doors::reachable_spools(store_.path(), options_.spools);
     for (const Spool& spool : spools_) {
       for (const Stage stage : {Stage::incoming, Stage::staged}) {
         for (const Entry& entry : spool.entries(stage)) {
           if (entry.name.set.attempt < attempt) continue;
           const auto trouble = doors::read_trouble(entry);
-          look.moving[entry.name.set.step] = trouble ? trouble->reason : "staged";
+          look.moving[entry.name.set.step] = {.reason = trouble ? trouble->reason : "staged",
+                                              .accepted = stage == Stage::staged,
+                                              .attempt = entry.name.set.attempt};
         }
       }
       for (const Entry& entry : spool.entries(Stage::failed)) {
@@ -102,7 +118,10 @@ class Waiter {
     const auto is_newer = [&](std::uint64_t step) { return steps.empty() || step > steps.back(); };
     for (const store::SetContent& set : store::pending_sets(store_)) {
       if (set.key.attempt < attempt || (!asked_for_one() && !is_newer(set.key.step))) continue;
-      look.moving.try_emplace(set.key.step, set.complete() ? "complete" : "written; other ranks are missing");
+      look.moving.try_emplace(set.key.step,
+                              Moving{.reason = set.complete() ? "complete" : "written; other ranks are missing",
+                                     .accepted = true,
+                                     .attempt = set.key.attempt});
     }
     for (const store::SkippedSet& set : store::skipped_sets(store_)) {
       if (set.key.attempt >= attempt && (asked_for_one() || is_newer(set.key.step)))
@@ -113,17 +132,24 @@ class Waiter {
 
   static void note_failure(const Entry& entry, Look& look) {
     const auto trouble = doors::read_trouble(entry);
-    look.failed[entry.name.set.step] = (trouble ? trouble->reason : std::string("for a reason that isn't known")) +
-                                       "; it's kept in '" + entry.path + "'";
+    Failed failed{.reason = (trouble ? trouble->reason : std::string("for a reason that isn't known")) +
+                            "; it's kept in '" + entry.path + "'",
+                  .handed_over_ns = doors::now_ns()};
+    try {
+      failed.handed_over_ns = doors::read_ticket(entry).created_ns;
+    } catch (const Error&) {
+      // Its ticket can't be read: perhaps that's why it failed. Then it counts as the newest.
+    }
+    look.failed[entry.name.set.step] = std::move(failed);
   }
 
   std::set<std::uint64_t> targets(const Look& look) const {
     const Selector& selector = options_.what.selector;
     std::set<std::uint64_t> steps;
     if (selector.kind == Selector::Kind::none) {
-      for (const auto* side : {&look.moving, &look.failed, &look.skipped}) {
-        for (const auto& [step, reason] : *side) steps.insert(step);
-      }
+      for (const auto& [step, moving] : look.moving) steps.insert(step);
+      for (const auto& [step, failed] : look.failed) steps.insert(step);
+      for (const auto& [step, reason] : look.skipped) steps.insert(step);
       return steps;
     }
     if (selector.kind != Selector::Kind::step)
@@ -133,14 +159,15 @@ class Waiter {
 
   WaitOutcome outcome_of(std::uint64_t step, const Look& look) {
     WaitOutcome outcome{.step = step, .state = SaveState::staged, .reason = {}, .id = {}};
-    if (const auto failed = look.failed.find(step); failed != look.failed.end()) {
+    if (const auto failed = look.failed.find(step);
+        failed != look.failed.end() && !is_made_good(step, failed->second)) {
       outcome.state = SaveState::failed;
-      outcome.reason = failed->second;
+      outcome.reason = failed->second.reason;
       return outcome;
     }
     if (const auto moving = look.moving.find(step); moving != look.moving.end()) {
-      seen_.insert(step);
-      outcome.reason = moving->second;
+      seen_[step] = moving->second;
+      outcome.reason = moving->second.reason;
       return outcome;
     }
     // Nothing is on its way any more: then it has arrived, or never will.
@@ -150,9 +177,12 @@ class Waiter {
       return outcome;
     }
     const auto skipped = look.skipped.find(step);
-    if (skipped == look.skipped.end() && seen_.contains(step)) {
-      outcome.state = SaveState::failed;
-      outcome.reason = "its attempt is over, or it was removed";
+    if (const auto seen = seen_.find(step); skipped == look.skipped.end() && seen != seen_.end()) {
+      const bool is_over = seen->second.attempt < look.attempt;
+      // What was accepted goes by becoming durable; then it may be pruned before anyone looks.
+      outcome.state = is_over || !seen->second.accepted ? SaveState::failed : SaveState::durable;
+      if (is_over) outcome.reason = "its attempt is over";
+      if (!is_over && !seen->second.accepted) outcome.reason = "its producer died, and its input was given back";
       return outcome;
     }
     if (skipped == look.skipped.end()) {
@@ -162,6 +192,14 @@ class Waiter {
     outcome.state = SaveState::skipped;
     outcome.reason = skipped->second;
     return outcome;
+  }
+
+  /// One that was asked for by its step, and was stored all the same after that had failed.
+  [[nodiscard]] bool is_made_good(std::uint64_t step, const Failed& failed) const {
+    if (!asked_for_one()) return false;
+    const auto committed = store_.find(step);
+    return committed && committed->manifest.created &&
+           *committed->manifest.created > failed.handed_over_ns / 1'000'000'000;
   }
 
   void start_workers() {
@@ -177,7 +215,7 @@ class Waiter {
   Monitor& monitor_;
   store::Store store_;
   std::vector<Spool> spools_;
-  std::set<std::uint64_t> seen_;  ///< steps that were on their way
+  std::map<std::uint64_t, Moving> seen_;  ///< what was on its way
   Clock::time_point next_start_ = Clock::now();
 };
 

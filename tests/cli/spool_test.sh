@@ -182,6 +182,106 @@ test_a_file_is_cloned_where_the_file_system_can() {
   same_file keep.pt out/state.pt
   settled st
 }
+test_an_operand_that_leads_through_a_link_is_the_one_that_the_system_finds() {
+  mkdir -p real/sub cwd
+  ln -s ../real/sub cwd/link
+  echo REAL >real/x.bin
+  echo WRONG >cwd/x.bin
+  cd cwd
+  expect 0 -o ckpt-save --detach --consume link/../x.bin ../st@1
+  durable ../st
+  restore ../st ../out
+  is "$(<../out/x.bin)" REAL 'what was stored'
+  is "$(<x.bin)" WRONG 'the other file'
+  [ ! -e ../real/x.bin ] || fail 'the input is still there'
+}
+test_what_a_link_leads_to_is_never_consumed() {
+  mkdir dir outside other
+  echo p >outside/data.bin
+  echo q >other/data.bin
+  ln -s ../outside dir/link
+  ln -s other link
+  expect 0 -o ckpt-save --detach --consume dir st@1
+  expect 0 -o ckpt-save --detach --consume link st@2
+  durable st
+  is "$(<outside/data.bin)" p 'what a link in the source led to'
+  is "$(<other/data.bin)" q 'what the source led to'
+  [ ! -e dir ] && [ ! -L link ] || fail 'a link is still there'
+  restore st@1 out
+  same_file outside/data.bin out/link/data.bin
+}
+test_a_source_that_holds_the_store_or_the_spool_cannot_be_consumed() {
+  mkdir runs
+  step_file 1 runs/state.pt
+  save runs/state.pt runs/st@1
+  expect 2 -e ckpt-save --detach --consume runs runs/st@2
+  like "$ERR" "can't be consumed: 'runs/st' lies in it"
+  expect 2 -e ckpt-save --detach --consume --spool=runs/spool runs other@1
+  is "$(steps runs/st)" 1 'committed steps'
+  [ -e runs/state.pt ] || fail 'the input is gone'
+}
+test_a_spool_of_another_store_is_never_drained() {
+  step_file 1 state.pt
+  detach --spool=local state.pt a@1
+  expect 0 ckpt-wait --timeout=60 a
+  rm -rf local
+  save state.pt b@1
+  hold b local
+  detach --spool=local state.pt b@77
+  let_go
+  expect 0 ckpt-serve --until-idle a
+  is "$(steps a)" 1 'steps of the other store'
+  expect 2 -e ckpt-wait --spool=local a
+  like "$ERR" 'belongs to another store'
+  expect 0 ckpt-wait --timeout=60 b
+  is "$(steps b)" '1 77' 'committed steps'
+}
+test_a_full_spool_that_no_one_drains_gets_a_worker() {
+  step_file 1 state.pt
+  hold st
+  detach state.pt st@1
+  workers_gave_up
+  let_go
+  expect 0 -o ckpt-save --detach --max-staged=1 --timeout=60 state.pt st@2
+  durable st
+  is "$(steps st)" '1 2' 'committed steps'
+}
+test_a_spool_whose_folders_were_cleaned_away_goes_on() {
+  step_file 1 state.pt
+  hold st
+  detach state.pt st@1
+  workers_gave_up
+  let_go
+  rm -r "$(spool st)/tmp" "$(spool st)/failed"
+  expect 0 ckpt-serve --until-idle st
+  durable st
+  is "$(staged st)" 0 'staged saves'
+}
+test_a_hand_over_that_cannot_be_settled_holds_up_no_other() {
+  step_file 1 state.pt
+  hold st
+  detach state.pt st@1
+  detach state.pt st@2
+  workers_gave_up
+  local entry
+  entry=$(basename "$(spool st)"/staged/0000000001.*)
+  mv "$(spool st)/staged/$entry" "$(spool st)/incoming/"
+  rm "$(spool st)/incoming/$entry/intent.json"
+  let_go
+  expect 0 -e ckpt-serve --until-idle st
+  is "$(steps st)" 2 'committed steps'
+  same_file state.pt "$(spool st)/failed/$entry/tree/state.pt"
+}
+test_a_step_that_failed_and_was_saved_again_is_durable_for_one_who_asks_for_it() {
+  step_file 1 state.pt
+  head -c 1000 state.pt >cut.pt
+  detach cut.pt st@1
+  expect 2 -e ckpt-wait --timeout=60 st@1
+  sleep 1.1 # manifests tell seconds
+  save state.pt st@1
+  expect 0 ckpt-wait st@1
+  expect 2 -e ckpt-wait st
+}
 test_an_input_that_is_open_for_writing_stays_where_it_is() {
   step_file 1 state.pt
   cp state.pt keep.pt

@@ -12,6 +12,7 @@
 #include <ckpt/state.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,8 @@ struct StageOptions {
   std::string spool;
   StagedLimit limit;
   WhenFull when_full = WhenFull::wait;
+  /// Called with the spool's path while it's full and no one drains it. May be empty.
+  std::function<void(const std::string& spool)> start_worker;
   /// How long to wait for room or an answer; then Errc::busy. 0: as long as it takes, for room in a spool; 60 for a
   /// queue.
   double timeout_seconds = 0;
