@@ -69,7 +69,7 @@ class Observer final : public ServeObserver {
     }
     put(save);
     metrics_.add(save);
-    metrics_.write(false);
+    write_metrics();
     notice_.alive();
   }
 
@@ -81,7 +81,7 @@ class Observer final : public ServeObserver {
     notice_.alive();
     notice_.status(fmt::format("{} saves served, {} waiting", saves_, waiting));
     metrics_.set_doors(doors);
-    metrics_.write(false);
+    write_metrics();
   }
 
   void replica(const ReplicaState& state) override { metrics_.set_replica(state); }
@@ -92,6 +92,17 @@ class Observer final : public ServeObserver {
   }
 
  private:
+  /// A full disk is no reason to stop saving: said once.
+  void write_metrics() {
+    try {
+      metrics_.write(false);
+      metrics_failure_.clear();
+    } catch (const Error& error) {
+      if (metrics_failure_ != error.what()) program_.messages().warning(error.what());
+      metrics_failure_ = error.what();
+    }
+  }
+
   void put(const ServedSave& save) {
     report_.record({"served",
                     {{"step", save.step},
@@ -116,6 +127,7 @@ class Observer final : public ServeObserver {
   ServiceNotice& notice_;
   std::uint64_t saves_ = 0;
   bool ready_ = false;
+  std::string metrics_failure_;
 };
 
 void add_chores(Request& request) {

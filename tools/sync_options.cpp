@@ -37,6 +37,7 @@ std::vector<SyncStreamOptions::Known> read_known(const std::string& file) {
 struct Spelling {
   std::optional<std::string> rsh;
   std::optional<std::string> have;
+  std::optional<double> timeout;
 };
 
 void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
@@ -64,9 +65,9 @@ void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
       [&sync](const std::string& text) { sync.peer.bytes_per_second = parse_rsync_rate(text); },
       [&sync] { return std::to_string(sync.peer.bytes_per_second); });
   line.option(
-      "--timeout", "SEC", "how long the other side may be silent (default: 60)",
-      [&sync](const std::string& text) { sync.peer.timeout_seconds = parse_duration(text); },
-      [&sync] { return number_text(sync.peer.timeout_seconds); });
+      "--timeout", "SEC", "how long the other side may be silent (default: 60; 0: for ever)",
+      [&spelling](const std::string& text) { spelling.timeout = parse_duration(text); },
+      [&spelling] { return spelling.timeout ? number_text(*spelling.timeout) : std::string(); });
   line.flag("--server", "the far end of a remote shell: answer on stdin and stdout for STORE", request.server);
 }
 
@@ -85,6 +86,15 @@ void take_source(SyncRequest& request, const std::string& text) {
   const Address address = parse_address(is_remote ? text.substr(colon + 1) : text);
   request.sync.sources = {is_remote ? text.substr(0, colon + 1) + address.store : address.store};
   request.sync.which = address.selector;
+}
+
+/// In seconds. A server is asked when there's something to ask; and a stream's other end, which verifies and syncs,
+/// can't say that it lives.
+double default_timeout(const SyncRequest& request) {
+  if (request.server) return 600;
+  const bool is_stream = request.sync.destinations.front() == "-" ||
+                         (!request.sync.sources.empty() && request.sync.sources.front() == "-");
+  return is_stream ? 0 : 60;
 }
 
 void take_operands(const Program& program, SyncRequest& request, const Spelling& spelling,
@@ -131,6 +141,7 @@ std::optional<SyncRequest> parse_sync_request(Program& program) {
   request.sync.peer.rsh = remote_shell(spelling.rsh);
   if (spelling.have) request.have = read_known(*spelling.have);
   request.sync.peer.jobs = program.jobs();
+  request.sync.peer.timeout_seconds = spelling.timeout.value_or(default_timeout(request));
   return request;
 }
 

@@ -56,7 +56,10 @@ void SyncReporter::item(const SyncItem& item) {
   if (report_ == nullptr) return;
   const bool is_trouble = item.action == SyncItem::Action::failed || item.action == SyncItem::Action::kept;
   if (report_->is_human()) {
-    if (is_trouble) return;  // said as messages
+    if (is_trouble) {
+      program_.messages().warning(fmt::format("'{}': {}", item.destination, item.reason));
+      return;
+    }
     const bool asked = request_.itemize || request_.sync.dry_run || program_.messages().settings().verbose;
     if (asked) report_->line(fmt::format("{} {} {} {}", name_of(item.action), item.step, item.id, item.destination));
     return;

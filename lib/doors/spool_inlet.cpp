@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <algorithm>
-#include <ctime>
 #include <thread>
 
 namespace ckpt::doors {
@@ -149,11 +148,7 @@ Backlog SpoolInlet::backlog() {
                   .bytes = load.bytes,
                   .oldest_seconds = 0,
                   .dead_letters = spool_.entries(Stage::failed).size()};
-  const std::time_t now = std::time(nullptr);
-  for (const Entry& entry : spool_.entries(Stage::staged)) {
-    const auto status = os::stat_path(entry.path);
-    if (status) backlog.oldest_seconds = std::max(backlog.oldest_seconds, static_cast<double>(now - status->st_mtime));
-  }
+  if (load.oldest_ns) backlog.oldest_seconds = std::max(0.0, static_cast<double>(now_ns() - *load.oldest_ns) / 1e9);
   return backlog;
 }
 

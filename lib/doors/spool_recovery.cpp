@@ -83,7 +83,12 @@ void clean_scratch(const Spool& spool) {
 
 void recover(const Spool& spool, Monitor& monitor) {
   for (const Entry& entry : spool.entries(Stage::incoming)) {
-    if (const auto taken = try_to_take(entry)) finish_or_give_back(spool, entry, monitor);
+    try {
+      if (const auto taken = try_to_take(entry)) finish_or_give_back(spool, entry, monitor);
+    } catch (const Error& error) {
+      // For the next look: one that can't be settled holds up no other.
+      monitor.note(error.what());
+    }
   }
   clean_scratch(spool);
 }

@@ -3,6 +3,8 @@
 
 #include <ckpt/error.hpp>
 
+#include <algorithm>
+
 namespace ckpt::doors {
 
 Load load_of(const Spool& spool) {
@@ -10,7 +12,9 @@ Load load_of(const Spool& spool) {
   for (const Stage stage : {Stage::incoming, Stage::staged}) {
     for (const Entry& entry : spool.entries(stage)) {
       try {
-        load.bytes += read_ticket(entry).raw_bytes;
+        const Ticket ticket = read_ticket(entry);
+        load.bytes += ticket.raw_bytes;
+        load.oldest_ns = std::min(load.oldest_ns.value_or(ticket.created_ns), ticket.created_ns);
       } catch (const Error& error) {
         if (error.code() == Errc::not_found) continue;  // drained in this moment
         if (error.code() != Errc::damaged && error.code() != Errc::unsupported) throw;

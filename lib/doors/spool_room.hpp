@@ -6,6 +6,8 @@
 
 #include <ckpt/stage.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ckpt::doors {
@@ -13,6 +15,7 @@ namespace ckpt::doors {
 struct Load {
   std::uint64_t saves = 0;
   std::uint64_t bytes = 0;
+  std::optional<std::int64_t> oldest_ns;  ///< when the oldest was handed over, since the epoch
 };
 
 /// What is staged or on its way in.

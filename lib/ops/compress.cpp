@@ -40,21 +40,6 @@ void check_options(const CompressOptions& options) {
   }
 }
 
-/// Whether decoding `checkpoint` needs the other one.
-bool depends_on(const store::Store& store, const store::Checkpoint& checkpoint, const format::BaseCheckpoint& other) {
-  std::vector<format::BaseCheckpoint> open = checkpoint.manifest.bases;
-  std::set<format::BaseCheckpoint> seen;
-  while (!open.empty()) {
-    const format::BaseCheckpoint next = open.back();
-    open.pop_back();
-    if (next == other) return true;
-    if (!seen.insert(next).second) continue;
-    const auto found = store::find_base(store.path(), next);
-    if (found) open.insert(open.end(), found->manifest.bases.begin(), found->manifest.bases.end());
-  }
-  return false;
-}
-
 /// A replica's blocks may be stored with another rank, which then is a base as much as another checkpoint.
 bool refers_to_itself(const store::Checkpoint& checkpoint) {
   return std::any_of(

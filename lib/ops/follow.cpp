@@ -5,6 +5,7 @@
 #include "ops/shared_sync_observer.hpp"
 #include "os/directory_watch.hpp"
 #include "os/small_file.hpp"
+#include "store/layout.hpp"
 #include "transport/remote_shell.hpp"
 
 #include <ckpt/error.hpp>
@@ -52,7 +53,7 @@ class Source {
 
   /// Committed steps that are newer than one; unknown for a store elsewhere.
   [[nodiscard]] std::uint64_t newer_than(std::optional<std::uint64_t> step) const {
-    const std::string last = step ? store_name(*step) : std::string();
+    const std::string last = step ? store::step_name(*step) : std::string();
     return static_cast<std::uint64_t>(std::count_if(
         known_.begin(), known_.end(), [&](const std::string& name) { return is_step(name) && name > last; }));
   }
@@ -60,13 +61,7 @@ class Source {
  private:
   using Names = std::vector<std::string>;
 
-  static std::string store_name(std::uint64_t step) {
-    std::string digits = std::to_string(step);
-    return std::string(10 - std::min<std::size_t>(10, digits.size()), '0') + digits;
-  }
-  static bool is_step(const std::string& name) {
-    return name.size() == 10 && name.find_first_not_of("0123456789") == std::string::npos;
-  }
+  static bool is_step(const std::string& name) { return store::parse_step_name(name).has_value(); }
   [[nodiscard]] Names places() const { return {path_, path_ + "/.retired", path_ + "/.pending"}; }
   [[nodiscard]] Names names() const {
     Names all = os::list_directory(path_).value_or(Names{});
@@ -87,7 +82,39 @@ struct News {
   std::mutex mutex;
   std::condition_variable changed;
   std::uint64_t generation = 1;
-  bool ending = false;  ///< once more, and then no more
+  bool ending = false;    ///< once more, and then no more
+  bool stopping = false;  ///< no more
+
+  void tell(bool is_new, bool end, bool stop) {
+    const std::lock_guard lock(mutex);
+    if (is_new) ++generation;
+    ending = ending || end;
+    stopping = stopping || stop;
+    changed.notify_all();
+  }
+};
+
+/// Whatever happens, no thread outlives what it uses.
+class Threads {
+ public:
+  explicit Threads(News& news) : news_(news) {}
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  ~Threads() { join(true); }
+
+  template <class Work>
+  void start(Work work) {
+    threads_.emplace_back(work);
+  }
+  void join(bool at_once) {
+    if (at_once) news_.tell(false, false, true);
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+ private:
+  News& news_;
+  std::vector<std::thread> threads_;
 };
 
 class Follower {
@@ -106,11 +133,12 @@ class Follower {
     while (!shared_.stop_requested()) {
       {
         std::unique_lock lock(news_.mutex);
+        if (news_.stopping) return;
         const auto is_due = [&] { return news_.generation != seen || news_.ending; };
         if (state_.alike || state_.syncs == 0)
           news_.changed.wait_for(lock, look_pause, is_due);
         else
-          news_.changed.wait_for(lock, pause);
+          news_.changed.wait_for(lock, pause, [&] { return news_.stopping || news_.ending; });
         const bool nothing_to_do = news_.generation == seen && state_.alike;
         if (nothing_to_do && news_.ending) return;
         if (nothing_to_do) continue;
@@ -143,7 +171,7 @@ class Follower {
     const auto start = Clock::now();
     try {
       result = sync(options_, shared_).destinations.front();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       result.failure = error.what();
     }
     const std::lock_guard lock(mutex_);
@@ -184,20 +212,15 @@ std::vector<ReplicaState> follow(const FollowOptions& options, FollowObserver& o
   std::vector<std::unique_ptr<Follower>> followers;
   for (const std::string& destination : options.sync.destinations)
     followers.push_back(std::make_unique<Follower>(options, destination, news, shared));
-  std::vector<std::thread> threads;
-  for (const auto& follower : followers) threads.emplace_back([&follower] { follower->run(); });
+  Threads threads(news);
+  for (const auto& follower : followers) threads.start([&follower] { follower->run(); });
 
   auto next_tell = Clock::now();
   bool ending = false;
   while (!ending && !observer.stop_requested()) {
     const bool is_new = source.wait_for_news();
     ending = observer.drain_requested() || (process && process->has_ended());
-    if (is_new || ending) {
-      const std::lock_guard lock(news.mutex);
-      ++news.generation;
-      news.ending = ending;
-      news.changed.notify_all();
-    }
+    if (is_new || ending) news.tell(true, ending, false);
     if (Clock::now() < next_tell) continue;
     next_tell = Clock::now() + tell_pause;
     for (const auto& follower : followers) {
@@ -205,7 +228,7 @@ std::vector<ReplicaState> follow(const FollowOptions& options, FollowObserver& o
       shared.locked([&] { observer.replica(state); });
     }
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.join(!ending);
   std::vector<ReplicaState> states;
   for (const auto& follower : followers) states.push_back(follower->state(source));
   for (const ReplicaState& state : states) observer.replica(state);

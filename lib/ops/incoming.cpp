@@ -11,6 +11,7 @@
 #include "os/temporary_file.hpp"
 #include "store/attempts.hpp"
 #include "store/bases.hpp"
+#include "store/dependencies.hpp"
 #include "store/pending_set.hpp"
 #include "store/retire.hpp"
 #include "store/swap.hpp"
@@ -47,9 +48,9 @@ std::string part_name(const format::ManifestShard& shard) { return part_name(sha
 
 /// What was found good by one who died then can't be written to.
 os::Fd open_part(const std::string& path) {
-  const auto found = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const auto found = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (found >= 0) return os::Fd(found);
-  if (errno != EACCES || ::chmod(path.c_str(), 0600) != 0) os::throw_errno(errno, "cannot open '" + path + "'");
+  if (errno != EACCES || ::chmod(path.c_str(), 0644) != 0) os::throw_errno(errno, "cannot open '" + path + "'");
   return os::open(path, O_RDWR | O_NOFOLLOW);
 }
 
@@ -113,9 +114,9 @@ void IncomingFile::verify_and_sync(const Digest& digest, std::shared_ptr<const f
       os::throw_errno(errno, "cannot truncate '" + path_ + "'");
     throw format::Damaged(DamageKind::altered, sound, size_, "what came as '" + path_ + "' is damaged: " + why);
   }
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (::fchmod(fd_.get(), 0444 & ~mask) != 0) os::throw_errno(errno, "cannot set the mode of '" + path_ + "'");
+  // What the process gives to new files, without the right to write.
+  if (::fchmod(fd_.get(), os::stat_of(fd_, path_).st_mode & 0444U) != 0)
+    os::throw_errno(errno, "cannot set the mode of '" + path_ + "'");
   os::sync(fd_, path_);
 }
 
@@ -186,6 +187,9 @@ void IncomingCheckpoint::pin_bases() {
       throw Error(Errc::not_found, "'" + store_.address(manifest_.step) + "' is stored against step " +
                                        std::to_string(base.step) + ", which isn't here");
     }
+    if (store::depends_on(store_, *found, manifest_.identity()))
+      throw Error(Errc::unsupported, "'" + store_.address(base.step) + "' is itself stored against '" +
+                                         store_.address(manifest_.step) + "' here: each would need the other");
     auto pin = store::Pin::take(store_, *found);
     if (!pin) throw Error(Errc::busy, "'" + store_.address(base.step) + "' is being changed in this moment");
     pins_.push_back(std::move(*pin));
@@ -307,11 +311,21 @@ void IncomingCheckpoint::publish() {
 }
 
 bool IncomingShard::is_there(const store::Store& store, const transport::ReplicaShard& shard) {
+  const auto require_same = [&](bool same) {
+    if (same) return true;
+    throw Error(Errc::exists,
+                "'" + store.address(shard.set.step) + "' holds other content of rank " + std::to_string(shard.rank));
+  };
   if (const auto committed = store.find(shard.set.step)) {
     const auto& shards = committed->manifest.shards;
-    return committed->manifest.world_size == shard.set.world_size && shards.size() > shard.rank;
+    return require_same(committed->manifest.world_size == shard.set.world_size && shards.size() > shard.rank &&
+                        shards[shard.rank].root == shard.root);
   }
-  return store::pending_set(store, shard.set).files.contains(shard.rank);
+  const auto files = store::pending_set(store, shard.set).files;
+  const auto own = files.find(shard.rank);
+  if (own == files.end()) return false;
+  const std::string path = store.pending() + "/" + store::set_name(shard.set) + "/" + own->second;
+  return require_same(format::read_container_summary(path).root == shard.root);
 }
 
 IncomingShard::IncomingShard(const store::Store& store, transport::ReplicaShard shard)
@@ -326,8 +340,8 @@ bool IncomingShard::commit(unsigned jobs, Monitor& monitor) {
   const std::string& path = files_.front().path();
   const format::ContainerSummary container = format::read_container_summary(path);
   const format::ShardInfo& info = container.catalog.shard;
-  if (info.step != shard_.set.step || info.rank != shard_.rank || info.world_size != shard_.set.world_size ||
-      info.attempt != shard_.set.attempt) {
+  if (container.root != shard_.root || info.step != shard_.set.step || info.rank != shard_.rank ||
+      info.world_size != shard_.set.world_size || info.attempt != shard_.set.attempt) {
     throw format::Damaged(DamageKind::altered, 0, 0, "what came as '" + path + "' is a shard of another set");
   }
   (void)store::publish_shard(

@@ -102,7 +102,9 @@ void add_entries(const Spool& spool, std::uint64_t attempt, std::vector<PendingI
       if (info.attempt < attempt) info.reason = "attempt " + std::to_string(info.attempt) + " is over";
       info.age_seconds = age_of(*status);
       try {
-        info.raw_bytes = doors::read_ticket(entry).raw_bytes;
+        const doors::Ticket ticket = doors::read_ticket(entry);
+        info.raw_bytes = ticket.raw_bytes;
+        info.age_seconds = std::max(0.0, static_cast<double>(doors::now_ns() - ticket.created_ns) / 1e9);
       } catch (const Error& error) {
         info.reason = error.what();
       }

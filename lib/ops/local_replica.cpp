@@ -36,6 +36,9 @@ ReplicaCheckpoint entry_of(const format::Manifest& manifest, bool retired) {
   return entry;
 }
 
+/// One for each destination that is being sent to, about.
+constexpr std::size_t most_forms = 8;
+
 /// What can't be read here can't be copied, and is for ckpt-verify to tell.
 std::optional<format::Manifest> sound_manifest(const std::string& directory, Monitor& monitor) {
   try {
@@ -77,7 +80,8 @@ Inventory LocalReplica::inventory() {
                                     .rank = rank,
                                     .file = file,
                                     .size = container.footer.file_size,
-                                    .digest = container.digest});
+                                    .digest = container.digest,
+                                    .root = container.root});
       } catch (const Error& error) {
         if (error.code() != Errc::not_found && error.code() != Errc::damaged) throw;  // committed in this moment
       }
@@ -121,17 +125,22 @@ void LocalReplica::open_file(const transport::FileName& file) {
 }
 
 std::optional<std::string> LocalReplica::other_form(const transport::FormRequest& request) {
-  other_form_.reset();
-  other_form_ = make_other_form(path_, request, jobs_, monitor_);
-  if (!other_form_) return std::nullopt;
-  return format::encode_manifest(other_form_->manifest);
+  auto form = make_other_form(path_, request, jobs_, monitor_);
+  if (!form) return std::nullopt;
+  if (other_forms_.size() == most_forms) other_forms_.erase(other_forms_.begin());
+  other_forms_.push_back(std::move(*form));
+  return format::encode_manifest(other_forms_.back().manifest);
+}
+
+void LocalReplica::read_form(const transport::FileName& file, std::uint64_t offset, std::span<std::byte> into) const {
+  for (const OtherForm& form : other_forms_) {
+    if (form.has(*file.form)) return form.read(*file.form, offset, into);
+  }
+  throw Error(Errc::not_found, "that form of '" + file.file + "' isn't kept any more");
 }
 
 void LocalReplica::read(const transport::FileName& file, std::uint64_t offset, std::span<std::byte> into) {
-  if (file.other_form) {
-    if (!other_form_) throw Error(Errc::malformed, "there's no other form of it to read");
-    return other_form_->read(file.file, offset, into);
-  }
+  if (file.form) return read_form(file, offset, into);
   open_file(file);
   if (os::read_at(open_fd_, offset, into, open_path_) == into.size()) return;
   throw format::Damaged(DamageKind::truncated, offset, offset + into.size(), "'" + open_path_ + "' ends early");

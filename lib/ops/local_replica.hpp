@@ -36,6 +36,7 @@ class LocalReplica final : public transport::Replica {
  private:
   [[nodiscard]] store::Checkpoint find(const format::BaseCheckpoint& checkpoint, bool retired) const;
   void open_file(const transport::FileName& file);
+  void read_form(const transport::FileName& file, std::uint64_t offset, std::span<std::byte> into) const;
 
   std::string path_;
   unsigned jobs_;
@@ -44,8 +45,8 @@ class LocalReplica final : public transport::Replica {
   std::optional<transport::FileName> open_file_;
   std::string open_path_;
   os::Fd open_fd_;
-  std::optional<OtherForm> other_form_;
-  std::optional<store::Pin> reading_;  ///< so that it isn't removed or encoded anew meanwhile, where that can be said
+  std::vector<OtherForm> other_forms_;  ///< the newest is at the end
+  std::optional<store::Pin> reading_;   ///< so that it isn't removed or encoded anew meanwhile, where that can be said
   std::shared_ptr<const format::ContainerReader> container_;  ///< whose block was read last
   format::BaseCheckpoint container_of_;
   std::uint32_t container_rank_ = 0;

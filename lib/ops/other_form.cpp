@@ -7,12 +7,12 @@
 #include "ops/shard_reencoder.hpp"
 #include "ops/stdin_spool.hpp"
 #include "store/bases.hpp"
+#include "store/dependencies.hpp"
 
 #include <ckpt/error.hpp>
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 
 namespace ckpt::ops {
 namespace {
@@ -28,34 +28,25 @@ store::Checkpoint require(const store::Store& store, const format::BaseCheckpoin
   return std::move(*found);
 }
 
-bool depends_on(const store::Store& store, const store::Checkpoint& checkpoint, const format::BaseCheckpoint& other) {
-  std::vector<format::BaseCheckpoint> open = checkpoint.manifest.bases;
-  std::set<format::BaseCheckpoint> seen;
-  while (!open.empty()) {
-    const format::BaseCheckpoint next = open.back();
-    open.pop_back();
-    if (next == other) return true;
-    if (!seen.insert(next).second) continue;
-    if (const auto found = store::find_base(store.path(), next))
-      open.insert(open.end(), found->manifest.bases.begin(), found->manifest.bases.end());
-  }
-  return false;
-}
-
 /// Lossy ones are never such a base; and one that is itself stored against the checkpoint would lead back to it.
 bool can_be_base(const store::Store& store, const store::Checkpoint& base, const format::BaseCheckpoint& of) {
-  return !base.manifest.is_marked() && !depends_on(store, base, of);
+  return !base.manifest.is_marked() && !store::depends_on(store, base, of);
 }
 
 }  // namespace
 
-void OtherForm::read(const std::string& file, std::uint64_t offset, std::span<std::byte> into) const {
+bool OtherForm::has(const Digest& container) const {
+  return std::any_of(manifest.shards.begin(), manifest.shards.end(),
+                     [&](const format::ManifestShard& shard) { return shard.digest == container; });
+}
+
+void OtherForm::read(const Digest& container, std::uint64_t offset, std::span<std::byte> into) const {
   for (const format::ManifestShard& shard : manifest.shards) {
-    if (shard.file != file) continue;
-    if (os::read_at(files.at(shard.rank), offset, into, file) == into.size()) return;
-    throw format::Damaged(DamageKind::truncated, offset, offset + into.size(), "'" + file + "' ends early");
+    if (shard.digest != container) continue;
+    if (os::read_at(files.at(shard.rank), offset, into, shard.file) == into.size()) return;
+    throw format::Damaged(DamageKind::truncated, offset, offset + into.size(), "'" + shard.file + "' ends early");
   }
-  throw Error(Errc::not_found, "there is no shard '" + file + "'");
+  throw Error(Errc::not_found, "there is no such container");
 }
 
 std::optional<OtherForm> make_other_form(const std::string& store_path, const transport::FormRequest& request,

@@ -21,8 +21,9 @@ struct OtherForm {
   format::Manifest manifest;
   std::vector<os::Fd> files;  ///< by rank
 
-  /// Throws not_found for a file that the manifest doesn't name, damaged beyond the end of one.
-  void read(const std::string& file, std::uint64_t offset, std::span<std::byte> into) const;
+  [[nodiscard]] bool has(const Digest& container) const;
+  /// Throws not_found for a container that isn't one of its own, damaged beyond the end of one.
+  void read(const Digest& container, std::uint64_t offset, std::span<std::byte> into) const;
 };
 
 /// Without a base to store it against, blocks that need none of those to do without stay as they are. Nothing if it

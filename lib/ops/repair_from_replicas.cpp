@@ -158,7 +158,11 @@ void repair_manifest_from_replicas(const store::Store& store, std::uint64_t step
       if (!named || named->rank >= manifest->shards.size()) continue;
       const auto container = summary_if_sound(directory + "/" + name);
       format::ManifestShard& shard = manifest->shards[named->rank];
-      if (!container || container->root != shard.root) continue;
+      if (!container) continue;
+      if (container->root != shard.root) {
+        found.repair = "the replica has other content than '" + name + "'";
+        return;
+      }
       shard.file = name;
       shard.size = container->footer.file_size;
       shard.digest = container->digest;

@@ -13,9 +13,17 @@
 #include <algorithm>
 
 namespace ckpt::ops {
+namespace {
+
+constexpr int most_tries = 2;
+
+}  // namespace
 
 ReplicaBlocks::ReplicaBlocks(Places places, Monitor& monitor)
-    : places_(std::move(places)), monitor_(monitor), replicas_(places_.replicas.size()), tried_(replicas_.size()) {}
+    : places_(std::move(places)),
+      monitor_(monitor),
+      replicas_(places_.replicas.size()),
+      tries_left_(replicas_.size(), most_tries) {}
 
 /// Not owned: what this opens lives no longer than the container that asked for it, which holds this.
 std::shared_ptr<const format::BaseContainers> ReplicaBlocks::self() const {
@@ -28,9 +36,15 @@ void ReplicaBlocks::say(const std::string& what) const {
   monitor_.warning(what);
 }
 
+/// What isn't an answer is the connection's end.
+void ReplicaBlocks::note_failure(std::size_t i, const Error& error) const {
+  say("'" + places_.replicas[i] + "' doesn't help: " + error.what());
+  if (error.code() == Errc::busy || error.code() == Errc::malformed) replicas_[i].reset();
+}
+
 transport::Replica* ReplicaBlocks::replica(std::size_t i) const {
-  if (tried_[i]) return replicas_[i].get();
-  tried_[i] = true;
+  if (replicas_[i] != nullptr || tries_left_[i] == 0) return replicas_[i].get();
+  --tries_left_[i];
   try {
     replicas_[i] = open_replica(places_.replicas[i], places_.peer, monitor_);
   } catch (const Error& error) {
@@ -86,7 +100,7 @@ std::optional<Bytes> ReplicaBlocks::substitute(const format::ContainerReader& co
       return bytes;
     } catch (const Error& error) {
       if (error.code() == Errc::interrupted) throw;
-      say("'" + other->name() + "' doesn't help: " + error.what());
+      note_failure(i, error);
     }
   }
   return std::nullopt;
@@ -115,7 +129,7 @@ ReplicaBlocks::Fetched ReplicaBlocks::fetch(const format::BaseCheckpoint& checkp
       return fetched;
     } catch (const Error& error) {
       if (error.code() == Errc::interrupted || error.code() == Errc::no_space) throw;
-      say("'" + other->name() + "' doesn't help: " + error.what());
+      note_failure(i, error);
     }
   }
   throw format::Damaged(DamageKind::missing, 0, 0,
@@ -135,7 +149,7 @@ std::optional<format::Manifest> ReplicaBlocks::manifest_of(std::uint64_t step) c
       }
     } catch (const Error& error) {
       if (error.code() == Errc::interrupted) throw;
-      say("'" + other->name() + "' doesn't help: " + error.what());
+      note_failure(i, error);
     }
   }
   return std::nullopt;

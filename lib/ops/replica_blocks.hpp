@@ -10,6 +10,7 @@
 #include "store/store.hpp"
 #include "transport/replica.hpp"
 
+#include <ckpt/error.hpp>
 #include <ckpt/monitor.hpp>
 #include <ckpt/sync.hpp>
 
@@ -58,18 +59,19 @@ class ReplicaBlocks final : public format::BaseContainers {
     format::BaseCheckpoint checkpoint;
     std::uint32_t rank = 0;
   };
-  /// Null if it can't be reached; that's said once.
+  /// Null if it can't be reached, which is said once. One whose connection breaks is tried once more.
   [[nodiscard]] transport::Replica* replica(std::size_t i) const;
   [[nodiscard]] std::shared_ptr<const format::BaseContainers> self() const;
   void remember(const format::ContainerReader& container, const format::BaseCheckpoint& checkpoint,
                 std::uint32_t rank) const;
   void say(const std::string& what) const;
+  void note_failure(std::size_t i, const Error& error) const;
 
   Places places_;
   Monitor& monitor_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<transport::Replica>> replicas_;
-  mutable std::vector<bool> tried_;
+  mutable std::vector<int> tries_left_;
   mutable std::map<Digest, Owner> owners_;  ///< by container
   mutable std::vector<os::Fd> fetched_;     ///< open as long as their readers may be
   mutable std::vector<std::string> said_;

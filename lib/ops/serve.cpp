@@ -123,17 +123,33 @@ class Server {
   void open_spools() {
     if (Clock::now() < next_look_) return;
     next_look_ = Clock::now() + look_pause;
-    for (Spool& spool : known_spools()) {
+    std::vector<Spool> known;
+    try {
+      known = known_spools();
+    } catch (const Error& error) {
+      note_trouble(options_.store, error.what());
+    }
+    for (Spool& spool : known) {
       const std::string path = spool.path();
       if (spools_.contains(path)) continue;
       const int tries = options_.until_idle ? lock_tries : 1;
       for (int i = 0; i < tries; ++i) {
         if (i > 0) std::this_thread::sleep_for(lock_pause);
-        if (auto inlet = SpoolInlet::open(spool, options_.store, observer_)) {
+        if (auto inlet = open_spool(spool)) {
           spools_.emplace(path, std::move(inlet));
           break;
         }
       }
+    }
+  }
+
+  /// What is wrong with one spool is no reason to leave the others.
+  std::unique_ptr<SpoolInlet> open_spool(const Spool& spool) {
+    try {
+      return SpoolInlet::open(spool, options_.store, observer_);
+    } catch (const Error& error) {
+      note_trouble(spool.path(), error.what());
+      return nullptr;
     }
   }
 
@@ -213,8 +229,13 @@ class Server {
   void help_sets() {
     if (options_.until_idle || Clock::now() < next_help_) return;
     next_help_ = Clock::now() + std::chrono::seconds(1);
-    if (os::exists(options_.store + "/" + store::description_file))
-      store::help_complete_sets(store::Store::open_for_writing(options_.store, false));
+    try {
+      if (os::exists(options_.store + "/" + store::description_file))
+        store::help_complete_sets(store::Store::open_for_writing(options_.store, false));
+      troubles_.erase(options_.store);
+    } catch (const Error& error) {
+      note_trouble(options_.store, error.what());
+    }
   }
 
   const ServeOptions& options_;

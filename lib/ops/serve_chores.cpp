@@ -8,11 +8,14 @@
 #include <ckpt/error.hpp>
 
 #include <fcntl.h>
+#include <algorithm>
 
 namespace ckpt::ops {
 namespace {
 
 constexpr auto poll = std::chrono::milliseconds(200);
+/// What lasts needn't be said every second.
+constexpr std::chrono::duration<double> pause_after_failure = std::chrono::minutes(1);
 
 /// The observer's, and a second reason to stop.
 class ChoreMonitor final : public Monitor {
@@ -68,14 +71,15 @@ bool ChoreRunner::has_lock(Turn& turn) const {
 
 void ChoreRunner::run(Turn& turn) {
   ChoreMonitor monitor(observer_, stop_);
+  std::chrono::duration<double> pause(turn.chore->pause_seconds);
   try {
     turn.chore->run(monitor);
   } catch (const Error& error) {
     if (error.code() == Errc::interrupted) return;
     observer_.chore_failed(turn.chore->name, error.what());
+    pause = std::max(pause, pause_after_failure);
   }
-  turn.next = Clock::now() +
-              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(turn.chore->pause_seconds));
+  turn.next = Clock::now() + std::chrono::duration_cast<Clock::duration>(pause);
 }
 
 }  // namespace ckpt::ops

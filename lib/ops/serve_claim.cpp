@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <new>
 
 namespace ckpt::ops {
@@ -92,6 +93,8 @@ ServedSave serve_claim(doors::Claim& claim, const std::string& door, const Serve
     }
   } catch (const std::bad_alloc&) {
     fail("out of memory");
+  } catch (const std::exception& error) {
+    fail(error.what());
   }
   served.total_seconds = std::max(0.0, static_cast<double>(doors::now_ns() - ticket.created_ns) / 1e9);
   return served;

@@ -3,8 +3,13 @@
 
 #include <ckpt/error.hpp>
 
+#include <chrono>
+
 namespace ckpt::ops {
 namespace {
+
+/// Between two tries where the store itself can't be watched.
+constexpr int tries_pause_tenths = 100;
 
 class FeedObserver final : public FollowObserver {
  public:
@@ -35,10 +40,17 @@ ReplicaFeed::ReplicaFeed(const ServeOptions& options, ServeObserver& observer)
     follow_options.sync.sources = {options_.store};
     follow_options.sync.destinations = options_.replicas;
     follow_options.sync.peer = options_.peer;
-    try {
-      (void)follow(follow_options, feed);
-    } catch (const std::exception& error) {
-      observer_.warning(std::string("the replicas aren't followed any more: ") + error.what());
+    while (true) {
+      try {
+        (void)follow(follow_options, feed);
+        return;
+      } catch (const std::exception& error) {
+        observer_.warning(std::string("the replicas can't be followed: ") + error.what());
+      }
+      for (int i = 0; i < tries_pause_tenths; ++i) {
+        if (stop_ || observer_.stop_requested()) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
     }
   });
 }

@@ -15,12 +15,13 @@ std::string SharedSource::manifest(const format::BaseCheckpoint& checkpoint, boo
 
 std::optional<std::string> SharedSource::other_form(const transport::FormRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (form_ && form_->request == request) return form_->manifest;
-  std::erase_if(pieces_, [](const Piece& piece) { return piece.file.other_form; });
-  form_.reset();
-  auto manifest = replica_->other_form(request);
-  if (manifest) form_ = {.request = request, .manifest = *manifest};
-  return manifest;
+  for (const Form& form : forms_) {
+    if (form.request == request) return form.manifest;
+  }
+  constexpr std::size_t most = 4;  // fewer than the replica keeps
+  if (forms_.size() == most) forms_.erase(forms_.begin());
+  forms_.push_back({.request = request, .manifest = replica_->other_form(request)});
+  return forms_.back().manifest;
 }
 
 std::shared_ptr<const Bytes> SharedSource::read(const transport::FileName& file, std::uint64_t offset,

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ckpt::ops {
 
@@ -37,11 +38,11 @@ class SharedSource {
 
   struct Form {
     transport::FormRequest request;
-    std::string manifest;
+    std::optional<std::string> manifest;  ///< nothing: it would be too large
   };
 
   std::mutex mutex_;
-  std::optional<Form> form_;  ///< that was made last
+  std::vector<Form> forms_;  ///< that were asked for last
   std::unique_ptr<transport::Replica> replica_;
   std::size_t limit_ = 64;   ///< pieces
   std::list<Piece> pieces_;  ///< the newest is at the end

@@ -241,11 +241,10 @@ void run_legs(const SyncOptions& options, const std::string& source_name, SyncOb
   const Inventory here = source.inventory();
   if (!here.is_store) throw Error(Errc::not_found, "'" + source_name + "' is not a store");
   (void)ops::choose_checkpoints(here, options.which, source_name);  // says at once if it isn't there
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;                                // joined whatever happens
   for (std::size_t i = 1; i < report.destinations.size(); ++i)
     threads.emplace_back([&, i] { Leg(options, source, here, observer, report.destinations[i]).run(); });
   Leg(options, source, here, observer, report.destinations.front()).run();
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -13,10 +13,6 @@
 namespace ckpt::ops {
 namespace {
 
-std::chrono::milliseconds patience_of(const PeerOptions& peer) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(peer.timeout_seconds * 1000)));
-}
-
 std::vector<std::string> command_of(const std::string& name, const PeerOptions& peer) {
   const transport::RemotePath remote = transport::parse_remote(name);
   std::vector<std::string> command = peer.rsh;
@@ -27,6 +23,10 @@ std::vector<std::string> command_of(const std::string& name, const PeerOptions& 
 }
 
 }  // namespace
+
+std::chrono::milliseconds patience_of(const PeerOptions& peer) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(peer.timeout_seconds * 1000)));
+}
 
 std::unique_ptr<transport::Replica> open_replica(const std::string& name, const PeerOptions& peer, Monitor& monitor) {
   if (transport::is_remote(name)) {

@@ -7,6 +7,7 @@
 #include <ckpt/monitor.hpp>
 #include <ckpt/sync.hpp>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -15,5 +16,7 @@ namespace ckpt::ops {
 /// A store in a directory, or one behind a remote shell. The monitor outlives it. Throws invalid_argument, busy.
 [[nodiscard]] std::unique_ptr<transport::Replica> open_replica(const std::string& name, const PeerOptions& peer,
                                                                Monitor& monitor);
+
+[[nodiscard]] std::chrono::milliseconds patience_of(const PeerOptions& peer);
 
 }  // namespace ckpt::ops

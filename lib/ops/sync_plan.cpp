@@ -109,14 +109,20 @@ class Planner {
   }
 
   void add_shards() {
-    std::set<std::pair<store::SetKey, std::uint32_t>> there;
+    std::map<std::pair<store::SetKey, std::uint32_t>, Digest> there;
     std::map<store::SetKey, std::uint32_t> counts;
     for (const ReplicaShard& shard : destination_.shards) {
-      if (there.emplace(shard.set, shard.rank).second) ++counts[shard.set];
+      if (there.emplace(std::pair(shard.set, shard.rank), shard.root).second) ++counts[shard.set];
     }
     for (const ReplicaShard& shard : source_.shards) {
       const bool is_committed = there_.by_step.contains(shard.set.step);
-      const bool is_there = there.contains({shard.set, shard.rank});
+      const auto known = there.find({shard.set, shard.rank});
+      const bool is_there = known != there.end();
+      if (is_there && known->second != shard.root) {
+        plan_.conflicts.push_back("rank " + std::to_string(shard.rank) + " of step " + std::to_string(shard.set.step) +
+                                  " has other content in '" + name_ + "'");
+        continue;
+      }
       // One who died had completed the set and not committed it: offering it again helps it over the line.
       const bool is_complete = counts[shard.set] == shard.set.world_size;
       if (!is_committed && (!is_there || is_complete)) plan_.shards.push_back(shard);

@@ -57,7 +57,7 @@ std::uint64_t SyncSender::send_form(const transport::ReplicaCheckpoint& checkpoi
   for (std::uint32_t shard = 0; shard < manifest.shards.size(); ++shard) {
     const transport::FileName file{.checkpoint = checkpoint.identity,
                                    .retired = checkpoint.retired,
-                                   .other_form = other,
+                                   .form = other ? std::optional(manifest.shards[shard].digest) : std::nullopt,
                                    .set = {},
                                    .file = manifest.shards[shard].file};
     moved += send_file(file, shard, (*held)[shard], manifest.shards[shard].size);

@@ -26,10 +26,6 @@ using transport::Message;
 using transport::MessageType;
 using transport::Wire;
 
-std::chrono::milliseconds patience_of(const PeerOptions& peer) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(peer.timeout_seconds * 1000)));
-}
-
 os::Fd own_copy(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (copy < 0) os::throw_errno(errno, "cannot duplicate a descriptor");
@@ -168,7 +164,7 @@ class StreamReader {
 }  // namespace
 
 void serve_sync(const std::string& path, int input_fd, int output_fd, const PeerOptions& peer, Monitor& monitor) {
-  Wire wire(own_copy(input_fd), own_copy(output_fd), "the other side", patience_of(peer), monitor);
+  Wire wire(own_copy(input_fd), own_copy(output_fd), "the other side", ops::patience_of(peer), monitor);
   ops::LocalReplica replica(path, peer.jobs, monitor);
   transport::serve_replica(wire, replica);
 }
@@ -176,7 +172,7 @@ void serve_sync(const std::string& path, int input_fd, int output_fd, const Peer
 std::uint64_t write_sync_stream(const SyncStreamOptions& options, SyncObserver& observer) {
   ops::SharedSource source(ops::open_replica(options.store, options.peer, observer));
   source.keep_nothing();
-  Wire wire(nothing(), own_copy(options.fd), "the stream", patience_of(options.peer), observer);
+  Wire wire(nothing(), own_copy(options.fd), "the stream", ops::patience_of(options.peer), observer);
   StreamSink sink(wire, inventory_of(options.have));
   const transport::Inventory here = source.inventory();
   if (!here.is_store) throw Error(Errc::not_found, "'" + options.store + "' is not a store");
@@ -203,7 +199,7 @@ std::uint64_t write_sync_stream(const SyncStreamOptions& options, SyncObserver& 
 
 std::uint64_t read_sync_stream(const std::string& store, bool replace, int fd, const PeerOptions& peer,
                                SyncObserver& observer) {
-  Wire wire(own_copy(fd), nothing(), "the stream", patience_of(peer), observer);
+  Wire wire(own_copy(fd), nothing(), "the stream", ops::patience_of(peer), observer);
   ops::LocalReplica replica(store, peer.jobs, observer);
   return StreamReader(wire, replica, replace, observer).run();
 }

@@ -131,7 +131,7 @@ class Waiter {
     return {selector.step};
   }
 
-  WaitOutcome outcome_of(std::uint64_t step, const Look& look) const {
+  WaitOutcome outcome_of(std::uint64_t step, const Look& look) {
     WaitOutcome outcome{.step = step, .state = SaveState::staged, .reason = {}, .id = {}};
     if (const auto failed = look.failed.find(step); failed != look.failed.end()) {
       outcome.state = SaveState::failed;
@@ -139,6 +139,7 @@ class Waiter {
       return outcome;
     }
     if (const auto moving = look.moving.find(step); moving != look.moving.end()) {
+      seen_.insert(step);
       outcome.reason = moving->second;
       return outcome;
     }
@@ -149,6 +150,11 @@ class Waiter {
       return outcome;
     }
     const auto skipped = look.skipped.find(step);
+    if (skipped == look.skipped.end() && seen_.contains(step)) {
+      outcome.state = SaveState::failed;
+      outcome.reason = "its attempt is over, or it was removed";
+      return outcome;
+    }
     if (skipped == look.skipped.end()) {
       throw Error(Errc::not_found, "'" + store_.address(step) + "' is neither stored nor on its way")
           .with_hint("ckpt-ls --pending lists what is on its way; it's not here if its spool is on another host");
@@ -171,6 +177,7 @@ class Waiter {
   Monitor& monitor_;
   store::Store store_;
   std::vector<Spool> spools_;
+  std::set<std::uint64_t> seen_;  ///< steps that were on their way
   Clock::time_point next_start_ = Clock::now();
 };
 

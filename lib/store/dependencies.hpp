@@ -13,4 +13,7 @@ namespace ckpt::store {
 /// committed.
 [[nodiscard]] std::set<format::BaseCheckpoint> bases_of_sets(const Store& store);
 
+/// True if a checkpoint needs another, itself or by way of its bases.
+[[nodiscard]] bool depends_on(const Store& store, const Checkpoint& checkpoint, const format::BaseCheckpoint& other);
+
 }  // namespace ckpt::store

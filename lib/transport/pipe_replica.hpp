@@ -32,8 +32,6 @@ class PipeReplica final : public Replica {
   void retire(const format::BaseCheckpoint& checkpoint) override;
   [[nodiscard]] Removal remove(const std::vector<std::uint64_t>& steps) override;
 
-  [[nodiscard]] const Wire& wire() const { return wire_; }
-
  private:
   /// A read that has been asked for and not yet been answered.
   struct Ahead {

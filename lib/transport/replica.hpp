@@ -33,6 +33,7 @@ struct ReplicaShard {
   std::string file;  ///< in the set's directory
   std::uint64_t size = 0;
   Digest digest;
+  Digest root;  ///< what it holds, however it's encoded
 };
 
 struct Inventory {
@@ -46,8 +47,8 @@ struct Inventory {
 struct FileName {
   std::optional<format::BaseCheckpoint> checkpoint;
   bool retired = false;
-  bool other_form = false;  ///< the one that other_form() made
-  store::SetKey set;        ///< without a checkpoint
+  std::optional<Digest> form = {};  ///< of another form that was made: the container's digest
+  store::SetKey set;                ///< without a checkpoint
   std::string file;
   friend bool operator==(const FileName&, const FileName&) = default;
 };
@@ -93,8 +94,8 @@ class Replica {
   [[nodiscard]] virtual std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired) = 0;
   /// Fills `into`, at most max_piece bytes. not_found if the file is gone: the manifest may name another by now.
   virtual void read(const FileName& file, std::uint64_t offset, std::span<std::byte> into) = 0;
-  /// Makes another form of a checkpoint, and gives its manifest's text; its files are read until the next call. Nothing
-  /// if it would be larger than is asked for, or can't be made here.
+  /// Makes another form of a checkpoint, and gives its manifest's text; its files can be read for a while, by their
+  /// digests. Nothing if it would be larger than is asked for, or can't be made here.
   [[nodiscard]] virtual std::optional<std::string> other_form(const FormRequest& request) {
     (void)request;
     return std::nullopt;

@@ -60,7 +60,7 @@ format::BaseCheckpoint get_checkpoint(FieldReader& in) {
 
 void put(FieldWriter& out, const ReplicaShard& shard) {
   put_set(out, shard.set);
-  out.number(shard.rank).text(shard.file).number(shard.size).digest(shard.digest);
+  out.number(shard.rank).text(shard.file).number(shard.size).digest(shard.digest).digest(shard.root);
 }
 
 ReplicaShard get_shard(FieldReader& in) {
@@ -71,6 +71,7 @@ ReplicaShard get_shard(FieldReader& in) {
   shard.file = get_name(in);
   shard.size = in.number(INT64_MAX);
   shard.digest = in.digest();
+  shard.root = in.digest();
   return shard;
 }
 
@@ -141,7 +142,8 @@ void put(FieldWriter& out, const FileName& file) {
   out.number(file.checkpoint ? 1 : 0);
   if (file.checkpoint) {
     put(out, *file.checkpoint);
-    out.number(file.retired ? 1 : 0).number(file.other_form ? 1 : 0);
+    out.number(file.retired ? 1 : 0).number(file.form ? 1 : 0);
+    if (file.form) out.digest(*file.form);
   } else {
     put_set(out, file.set);
   }
@@ -153,7 +155,7 @@ FileName get_file(FieldReader& in) {
   if (in.truth()) {
     file.checkpoint = get_checkpoint(in);
     file.retired = in.truth();
-    file.other_form = in.truth();
+    if (in.truth()) file.form = in.digest();
   } else {
     file.set = get_set(in);
   }

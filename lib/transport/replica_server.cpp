@@ -50,7 +50,7 @@ class Server {
       FieldReader in(payload);
       const auto shard = static_cast<std::uint32_t>(in.number(UINT32_MAX));
       replica_.write(shard, payload.subspan(8));
-    } catch (const Error& error) {
+    } catch (const std::exception&) {
       failure_ = std::current_exception();
     }
   }

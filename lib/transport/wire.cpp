@@ -84,20 +84,21 @@ Wire::Wire(os::Fd in, os::Fd out, std::string peer, std::chrono::milliseconds pa
 }
 
 Wire::~Wire() {
-  if (in_.valid()) (void)::fcntl(in_.get(), F_SETFL, in_flags_);
+  // In reverse order: both may be one open file.
   if (out_.valid()) (void)::fcntl(out_.get(), F_SETFL, out_flags_);
+  if (in_.valid()) (void)::fcntl(in_.get(), F_SETFL, in_flags_);
 }
 
 void Wire::wait_for(int fd, short events) {
+  constexpr int turn = 200;
   const auto deadline = std::chrono::steady_clock::now() + patience_;
   while (true) {
     require_no_stop(monitor_);
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) throw Error(Errc::busy, "'" + peer_ + "' is silent");
+    if (patience_.count() > 0 && std::chrono::steady_clock::now() >= deadline)
+      throw Error(Errc::busy, "'" + peer_ + "' is silent");
     pollfd item{.fd = fd, .events = events, .revents = 0};
     // In short turns, since a signal may come between the look and the wait.
-    const int ready = ::poll(&item, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 200)));
+    const int ready = ::poll(&item, 1, turn);
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) os::throw_errno(errno, "cannot wait for '" + peer_ + "'");
   }
@@ -109,7 +110,6 @@ bool Wire::read_exactly(std::span<std::byte> into, bool may_end) {
     const ssize_t n = ::read(in_.get(), into.data() + done, into.size() - done);
     if (n > 0) {
       done += static_cast<std::size_t>(n);
-      received_ += static_cast<std::uint64_t>(n);
       continue;
     }
     if (n == 0) {
@@ -130,7 +130,6 @@ void Wire::write_exactly(ByteView data) {
     const ssize_t n = ::write(out_.get(), data.data(), data.size());
     if (n >= 0) {
       data = data.subspan(static_cast<std::size_t>(n));
-      sent_ += static_cast<std::uint64_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       wait_for(out_.get(), POLLOUT);
     } else if (errno == EPIPE) {
@@ -142,6 +141,9 @@ void Wire::write_exactly(ByteView data) {
 }
 
 void Wire::send(MessageType type, ByteView payload) {
+  if (payload.size() > max_payload)
+    throw Error(Errc::unsupported,
+                "a message of " + std::to_string(payload.size()) + " bytes is more than can be sent");
   if (payload.size() > max_payload)
     throw Error(Errc::unsupported,
                 "a message of " + std::to_string(payload.size()) + " bytes is more than '" + peer_ + "' would take");

@@ -88,8 +88,8 @@ class FieldReader {
 /// The two directions of a connection. Not thread-safe.
 class Wire {
  public:
-  /// `peer` is for messages. `patience`: how long the other side may be silent, or not take anything; then Errc::busy.
-  /// A wait ends with Errc::interrupted once the monitor wants to stop.
+  /// `peer` is for messages. `patience`: how long the other side may be silent, or not take anything; then Errc::busy;
+  /// 0: without end. A wait ends with Errc::interrupted once the monitor wants to stop.
   Wire(os::Fd in, os::Fd out, std::string peer, std::chrono::milliseconds patience, const Monitor& monitor);
 
   Wire(Wire&& other) = default;
@@ -104,8 +104,6 @@ class Wire {
   [[nodiscard]] std::optional<Message> receive_or_end();
 
   [[nodiscard]] const std::string& peer() const { return peer_; }
-  [[nodiscard]] std::uint64_t bytes_sent() const { return sent_; }
-  [[nodiscard]] std::uint64_t bytes_received() const { return received_; }
 
  private:
   /// False at the end of the stream, where `may_end` allows it before the first byte.
@@ -120,8 +118,6 @@ class Wire {
   const Monitor& monitor_;
   int in_flags_ = 0;
   int out_flags_ = 0;
-  std::uint64_t sent_ = 0;
-  std::uint64_t received_ = 0;
 };
 
 }  // namespace ckpt::transport

@@ -17,7 +17,8 @@ namespace ckpt {
 /// How the ends of a sync are reached.
 struct PeerOptions {
   std::vector<std::string> rsh = {"ssh"};  ///< called as RSH... [USER@]HOST COMMAND
-  double timeout_seconds = 60;             ///< how long the other side may be silent
+  /// How long the other side may be silent. 0: as long as it likes.
+  double timeout_seconds = 60;
   std::uint64_t bytes_per_second = 0;      ///< of what is sent; 0: as fast as it goes
   unsigned jobs = 0;
 };
