@@ -64,7 +64,8 @@ void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
   line.flag("--server", "the far end of a remote shell: answer on stdin and stdout for STORE", request.server);
 }
 
-/// STORE[@STEP], of which STORE may be [USER@]HOST:STORE. An '@' before the last '/' or ':' is no step's.
+/// STORE[@STEP], of which STORE may be [USER@]HOST:STORE or rclone:REMOTE:PATH. An '@' before the last '/' or ':' is no
+/// step's.
 void take_source(SyncRequest& request, const std::string& text) {
   request.source_text = text;
   if (text == "-") {
@@ -72,7 +73,7 @@ void take_source(SyncRequest& request, const std::string& text) {
     return;
   }
   const std::size_t colon = text.find(':');
-  const bool is_remote = colon != std::string::npos && text.find('/') > colon;
+  const bool is_remote = !text.starts_with("rclone:") && colon != std::string::npos && text.find('/') > colon;
   const Address address = parse_address(is_remote ? text.substr(colon + 1) : text);
   request.sync.sources = {is_remote ? text.substr(0, colon + 1) + address.store : address.store};
   request.sync.which = address.selector;
