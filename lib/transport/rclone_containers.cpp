@@ -23,6 +23,8 @@ constexpr std::uint64_t first_tail = 256U << 10U;
 constexpr std::uint64_t first_head = 64U << 10U;
 /// A block and the chain of its bases fit in many times; a forged index must not take the memory.
 constexpr std::uint64_t most_of_chain = 128U << 20U;
+/// Containers whose indexes are kept.
+constexpr std::size_t most_open = 32;
 
 os::Fd sparse_file(std::uint64_t size) {
   os::Fd file(::memfd_create("ckpt-container", MFD_CLOEXEC));
@@ -137,6 +139,7 @@ void RcloneContainers::forget_blocks() {
 
 Bytes RcloneContainers::read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank, std::uint64_t block) {
   forget_blocks();
+  if (open_.size() > most_open) open_.clear();
   Sparse& container = open_sparse(checkpoint, rank);
   fetch_chain(container, block, 0);
   // A decoder keeps what was around a block: a new one each time, as other blocks are holes then.

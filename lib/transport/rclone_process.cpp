@@ -18,6 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_words = 4096;
+constexpr std::size_t longest_name = 1U << 16U;
 constexpr std::size_t longest_line = 400;
 /// rclone tries each step so often before it gives up.
 constexpr int tries = 3;
@@ -166,16 +167,23 @@ std::size_t RcloneProcess::read(std::span<std::byte> into) {
   return done;
 }
 
-std::string RcloneProcess::read_all(std::uint64_t most) {
-  constexpr std::size_t step = 1U << 16U;
-  std::string text;
+void RcloneProcess::read_lines(std::uint64_t most, const std::function<void(std::string_view)>& take) {
+  std::string held(longest_name, '\0');
+  std::size_t kept = 0;
+  std::uint64_t lines = 0;
   while (true) {
-    const std::size_t held = text.size();
-    text.resize(held + step);
-    const std::size_t got = read(std::as_writable_bytes(std::span(text)).subspan(held));
-    text.resize(held + got);
-    if (text.size() > most) throw Error(Errc::malformed, what_ + " prints more than there can be");
-    if (got < step) return text;
+    const std::size_t got = read(std::as_writable_bytes(std::span(held)).subspan(kept));
+    const bool is_end = kept + got < held.size();
+    std::string_view text(held.data(), kept + got);
+    for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+      if (++lines > most) throw Error(Errc::malformed, what_ + " prints more than there can be");
+      take(text.substr(0, end));
+      text.remove_prefix(end + 1);
+    }
+    if (is_end) return;
+    if (text.size() == held.size()) throw Error(Errc::malformed, what_ + " prints more than there can be");
+    kept = text.size();
+    std::copy(text.begin(), text.end(), held.begin());
   }
 }
 
@@ -208,6 +216,7 @@ void RcloneProcess::finish() {
     status = child_.ended();
   }
   finished_ = true;
+  require_no_stop(monitor_);  // what stops this process may have stopped rclone, too
   if (*status != 0) throw rclone_error(*status, last_line(), what_);
 }
 

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,8 +40,8 @@ class RcloneProcess {
 
   /// Fills `into`; fewer bytes mean that there are no more.
   [[nodiscard]] std::size_t read(std::span<std::byte> into);
-  /// All that it prints. Throws malformed for more than `most`.
-  [[nodiscard]] std::string read_all(std::uint64_t most);
+  /// Each line that it prints, to the end. Throws malformed for one that's longer than any name, or more than `most`.
+  void read_lines(std::uint64_t most, const std::function<void(std::string_view)>& take);
   /// Throws the error that it ends with if it takes no more.
   void write(ByteView bytes);
   /// Nothing more will be written.

@@ -5,15 +5,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
 
 namespace ckpt::transport {
 namespace {
 
 constexpr std::string_view scheme = "rclone:";
-/// Of a listing. A thousand checkpoints of a thousand ranks take a third of it.
-constexpr std::uint64_t most_listed = 256U << 20U;
-constexpr std::uint64_t most_sums = 32U << 20U;
+/// A thousand checkpoints of a thousand ranks are a quarter of it.
+constexpr std::uint64_t most_objects = 4U << 20U;
 
 const std::string step_glob = "[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]";
 
@@ -36,25 +36,31 @@ std::optional<SizedLine> parse_line(std::string_view line) {
   return parsed;
 }
 
-/// Calls `take` with each line.
-template <class Take>
-void for_each_line(std::string_view text, Take take) {
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    take(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
+using TakeLine = std::function<void(std::string_view)>;
 
 /// Runs a command whose standard input is a list of names.
-std::string run_with_names(const std::vector<std::string>& command, const std::vector<std::string>& operands,
-                           const std::vector<std::string>& names, const RcloneLimits& limits, std::uint64_t bytes) {
+void run_with_names(
+    const std::vector<std::string>& command, const std::vector<std::string>& operands,
+    const std::vector<std::string>& names, const RcloneLimits& limits, std::uint64_t bytes,
+    const TakeLine& take = [](std::string_view) {}) {
   RcloneProcess process(command, operands, limits, bytes);
   process.write(as_bytes(joined(names)));
   process.end_input();
-  std::string text = process.read_all(most_sums);
+  process.read_lines(most_objects, take);
   process.finish();
-  return text;
+}
+
+/// Runs a command that lists. Nothing if the place isn't there.
+void list_lines(const std::vector<std::string>& command, const std::string& path, const RcloneLimits& limits,
+                const TakeLine& take) {
+  RcloneProcess process(command, {path}, limits);
+  process.end_input();
+  process.read_lines(most_objects, take);
+  try {
+    process.finish();
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+  }
 }
 
 }  // namespace
@@ -79,23 +85,14 @@ std::string RcloneRemote::address(const std::string& name) const { return std::s
 
 ObjectSizes RcloneRemote::list_path(const std::vector<std::string>& command, const std::string& path) const {
   ObjectSizes sizes;
-  RcloneProcess process(command, {path}, limits_);
-  process.end_input();
-  const std::string text = process.read_all(most_listed);
-  try {
-    process.finish();
-  } catch (const Error& error) {
-    if (error.code() == Errc::not_found) return {};  // nobody has written to it
-    throw;
-  }
-  for_each_line(text, [&](std::string_view line) {
+  list_lines(command, path, limits_, [&](std::string_view line) {
     if (const auto object = parse_line(line)) sizes.emplace(object->rest, object->size);
   });
   return sizes;
 }
 
 ObjectSizes RcloneRemote::list() const {
-  return list_path({"lsf", "--recursive", "--files-only", "--format=sp", "--include=/ckpt-store.json",
+  return list_path({"lsf", "--recursive", "--fast-list", "--files-only", "--format=sp", "--include=/ckpt-store.json",
                     "--include=/" + step_glob + "/*", "--include=/.retired/*/*"},
                    root_);
 }
@@ -105,24 +102,18 @@ ObjectSizes RcloneRemote::list(const std::string& directory) const {
 }
 
 bool RcloneRemote::is_empty() const {
-  RcloneProcess process({"lsf"}, {root_}, limits_);
-  process.end_input();
-  const std::string text = process.read_all(most_listed);
-  try {
-    process.finish();
-  } catch (const Error& error) {
-    if (error.code() != Errc::not_found) throw;
-  }
-  return text.empty();
+  bool found = false;
+  list_lines({"lsf"}, root_, limits_, [&](std::string_view) { found = true; });
+  return !found;
 }
 
 void RcloneRemote::fetch(const std::vector<std::string>& names, const std::string& local_directory,
                          std::uint64_t bytes) const {
   if (names.empty()) return;
   constexpr std::uint64_t slack = 1U << 20U;  // rclone counts what it tries again
-  (void)run_with_names({"copy", "--files-from-raw=-", "--no-traverse", "--transfers=16", "--checkers=16",
-                        "--max-transfer=" + std::to_string(2 * bytes + slack) + "B", "--cutoff-mode=hard"},
-                       {root_, local_directory}, names, limits_, bytes);
+  run_with_names({"copy", "--files-from-raw=-", "--no-traverse", "--transfers=16", "--checkers=16",
+                  "--max-transfer=" + std::to_string(2 * bytes + slack) + "B", "--cutoff-mode=hard"},
+                 {root_, local_directory}, names, limits_, bytes);
 }
 
 std::unique_ptr<RcloneProcess> RcloneRemote::open(const std::string& name, std::uint64_t offset) const {
@@ -151,13 +142,12 @@ std::map<std::string, std::string> RcloneRemote::md5_sums(const std::string& dir
                                                           std::uint64_t bytes) const {
   constexpr std::size_t digits = 32;
   std::map<std::string, std::string> sums;
-  const std::string text = run_with_names({"lsf", "--files-only", "--format=shp", "--hash=md5", "--files-from-raw=-"},
-                                          {path_of(directory)}, files, limits_, bytes);
-  for_each_line(text, [&](std::string_view line) {
-    const auto object = parse_line(line);
-    if (!object || object->rest.size() <= digits || object->rest[digits] != ';') return;
-    sums.emplace(object->rest.substr(digits + 1), object->rest.substr(0, digits));
-  });
+  run_with_names({"lsf", "--files-only", "--format=shp", "--hash=md5", "--files-from-raw=-"}, {path_of(directory)},
+                 files, limits_, bytes, [&](std::string_view line) {
+                   const auto object = parse_line(line);
+                   if (!object || object->rest.size() <= digits || object->rest[digits] != ';') return;
+                   sums.emplace(object->rest.substr(digits + 1), object->rest.substr(0, digits));
+                 });
   return sums;
 }
 
@@ -176,8 +166,7 @@ void RcloneRemote::put(const std::string& name, std::string_view text) const {
 
 void RcloneRemote::copy_files(const std::string& from, const std::string& to, const std::vector<std::string>& files,
                               std::uint64_t bytes) const {
-  (void)run_with_names({"copy", "--files-from-raw=-", "--no-traverse"}, {path_of(from), path_of(to)}, files, limits_,
-                       bytes);
+  run_with_names({"copy", "--files-from-raw=-", "--no-traverse"}, {path_of(from), path_of(to)}, files, limits_, bytes);
 }
 
 void RcloneRemote::remove_file(const std::string& name) const {
@@ -186,7 +175,7 @@ void RcloneRemote::remove_file(const std::string& name) const {
 }
 
 void RcloneRemote::remove_files(const std::string& directory, const std::vector<std::string>& files) const {
-  if (!files.empty()) (void)run_with_names({"delete", "--files-from-raw=-"}, {path_of(directory)}, files, limits_, 0);
+  if (!files.empty()) run_with_names({"delete", "--files-from-raw=-"}, {path_of(directory)}, files, limits_, 0);
 }
 
 void RcloneRemote::remove_directory(const std::string& name) const {

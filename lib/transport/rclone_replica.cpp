@@ -12,6 +12,8 @@
 namespace ckpt::transport {
 namespace {
 
+constexpr std::size_t most_readings = 8;
+
 ReplicaCheckpoint entry_of(const RcloneCheckpoint& found) {
   const format::Manifest& manifest = *found.manifest;
   ReplicaCheckpoint entry{.identity = manifest.identity(),
@@ -71,7 +73,15 @@ std::string RcloneReplica::manifest(const format::BaseCheckpoint& checkpoint, bo
   return listing().manifest_text(find(checkpoint, retired));
 }
 
-void RcloneReplica::begin_reading(const FileName& file, std::uint64_t offset) {
+/// Destinations that aren't in step have a run of rclone each.
+RcloneReplica::Reading RcloneReplica::take_reading(const FileName& file, std::uint64_t offset) {
+  const auto known = std::find_if(readings_.begin(), readings_.end(),
+                                  [&](const Reading& r) { return r.next == offset && r.file == file; });
+  if (known != readings_.end()) {
+    Reading reading = std::move(*known);
+    readings_.erase(known);
+    return reading;
+  }
   if (!file.checkpoint) throw Error(Errc::not_found, "'" + name() + "' keeps no sets");
   const RcloneCheckpoint& found = find(*file.checkpoint, file.retired);
   const auto& shards = found.manifest->shards;
@@ -79,21 +89,15 @@ void RcloneReplica::begin_reading(const FileName& file, std::uint64_t offset) {
       std::find_if(shards.begin(), shards.end(), [&](const format::ManifestShard& s) { return s.file == file.file; });
   if (shard == shards.end())
     throw Error(Errc::not_found, "'" + remote_.address(found.directory) + "' has no such shard");
-  reading_ = Reading{.file = file,
-                     .size = shard->size,
-                     .next = offset,
-                     .process = remote_.open(found.directory + "/" + file.file, offset)};
+  return {.file = file,
+          .size = shard->size,
+          .next = offset,
+          .process = remote_.open(found.directory + "/" + file.file, offset)};
 }
 
 void RcloneReplica::read(const FileName& file, std::uint64_t offset, std::span<std::byte> into) {
-  if (!reading_ || reading_->file != file || reading_->next != offset) {
-    reading_.reset();
-    begin_reading(file, offset);
-  }
-  // Gone if anything goes wrong.
-  Reading reading = std::move(*reading_);
-  reading_.reset();
   try {
+    Reading reading = take_reading(file, offset);
     const std::size_t got = reading.process->read(into);
     reading.next += got;
     if (got < into.size() || reading.next == reading.size) reading.process->finish();
@@ -101,11 +105,14 @@ void RcloneReplica::read(const FileName& file, std::uint64_t offset, std::span<s
       throw format::Damaged(DamageKind::truncated, reading.next, reading.size,
                             "'" + name() + "': '" + file.file + "' ends early");
     }
+    if (reading.next >= reading.size) return;
+    if (readings_.size() == most_readings) readings_.pop_front();
+    readings_.push_back(std::move(reading));
   } catch (const Error& error) {
+    // The next look shows what is there now.
     if (error.code() == Errc::not_found || error.code() == Errc::damaged) listing_.reset();
     throw;
   }
-  if (reading.next < reading.size) reading_ = std::move(reading);
 }
 
 std::unique_ptr<RcloneContainers> RcloneReplica::containers() {
@@ -171,12 +178,12 @@ void RcloneReplica::require_bases(const format::Manifest& manifest) {
 
 /// There a base may be stored in another way than here, in longer chains.
 void RcloneReplica::require_short_chains(const format::Manifest& manifest, const std::string& directory) {
-  const auto stored = containers();
-  const RcloneContainers fresh(remote_, [&](const format::BaseCheckpoint&, std::uint32_t rank) {
-    return RcloneContainers::Place{.object = directory + "/" + manifest.shards[rank].file,
-                                   .shard = manifest.shards[rank]};
-  });
   for (std::uint32_t rank = 0; rank < manifest.shards.size(); ++rank) {
+    const auto stored = containers();
+    const RcloneContainers fresh(remote_, [&](const format::BaseCheckpoint&, std::uint32_t) {
+      return RcloneContainers::Place{.object = directory + "/" + manifest.shards[rank].file,
+                                     .shard = manifest.shards[rank]};
+    });
     const auto container = fresh.open(manifest.identity(), rank);
     const auto& table = container->catalog().bases;
     for (const format::BlockRecord& block : container->index().blocks) {
@@ -245,7 +252,13 @@ void RcloneReplica::remove_leftovers(const std::string& directory, const format:
     const std::string file = object.substr(directory.size() + 1);
     if (file != store::manifest_file && !named.contains(file)) leftovers.push_back(file);
   }
-  remote_.remove_files(directory, leftovers);
+  try {
+    remote_.remove_files(directory, leftovers);
+  } catch (const Error& error) {
+    // The checkpoint is complete; a remote may not let anything be deleted.
+    if (error.code() == Errc::interrupted) throw;
+    monitor_.warning(std::string("containers that no manifest names are left: ") + error.what());
+  }
 }
 
 /// Copied, and only then removed: at every moment it's there as one or the other.

@@ -12,6 +12,7 @@
 #include <ckpt/monitor.hpp>
 
 #include <chrono>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,7 +54,7 @@ class RcloneReplica final : public Replica {
   [[nodiscard]] RcloneListing& listing();
   [[nodiscard]] const RcloneCheckpoint& find(const format::BaseCheckpoint& checkpoint, bool or_retired);
   [[nodiscard]] std::unique_ptr<RcloneContainers> containers();
-  void begin_reading(const FileName& file, std::uint64_t offset);
+  [[nodiscard]] Reading take_reading(const FileName& file, std::uint64_t offset);
   void ensure_description();
   void require_free(const std::string& directory, const format::Manifest& manifest, bool replace);
   [[nodiscard]] format::Manifest named_apart(const std::string& directory, format::Manifest manifest);
@@ -67,7 +68,7 @@ class RcloneReplica final : public Replica {
   Monitor& monitor_;
   std::unique_ptr<RcloneListing> listing_;
   std::unique_ptr<RcloneContainers> containers_;  ///< for read_block()
-  std::optional<Reading> reading_;
+  std::list<Reading> readings_;                   ///< the last used one is at the end
   // What is being written.
   std::optional<RcloneUpload> upload_;
   std::string directory_;

@@ -203,6 +203,23 @@ def test_several_ranks_and_two_destinations():
     is_intact("two")
 
 
+def test_from_there_to_two_destinations_that_are_not_in_step():
+    save(1, 2)
+    sync("st", local())
+    sync(local(), "one", stderr=False)
+    shutil.rmtree("one/0000000002")
+    sync(local(), "one", "two", stdout=False, stderr=False)
+    same("one", "two")
+    same("st", "two")
+
+
+def test_a_stream_ends_there():
+    save(1, 2)
+    with subprocess.Popen(["ckpt-sync", "st", "-"], stdout=subprocess.PIPE) as source:
+        subprocess.run(["ckpt-sync", "-", local()], stdin=source.stdout, check=True, timeout=60)
+    same("st", "there")
+
+
 def test_nothing_to_do_takes_as_many_calls_for_many_checkpoints_as_for_one():
     save(1)
     sync("st", local())
