@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of one's own that goes with its object.
+// A directory of one's own that goes with its object. It's locked as long as that lives, so that the next one can tell
+// what a killed process left.
 #pragma once
+
+#include "os/fd.hpp"
 
 #include <string>
 
@@ -8,7 +11,8 @@ namespace ckpt::os {
 
 class TemporaryDirectory {
  public:
-  /// A new directory in `parent` that no other user can look into.
+  /// A new directory in `parent` that no other user can look into. Those that dead processes of this user left there
+  /// are removed.
   explicit TemporaryDirectory(const std::string& parent);
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
@@ -18,6 +22,7 @@ class TemporaryDirectory {
 
  private:
   std::string path_;
+  Fd lock_;
 };
 
 }  // namespace ckpt::os

@@ -2,14 +2,14 @@
 #include "transport/rclone_listing.hpp"
 
 #include "format/constants.hpp"
+#include "format/damaged.hpp"
 #include "os/small_file.hpp"
+#include "os/temporary_directory.hpp"
 #include "store/layout.hpp"
 
 #include <ckpt/error.hpp>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -42,13 +42,22 @@ std::optional<std::pair<std::string, std::string>> split_name(const std::string&
 
 }  // namespace
 
+bool RcloneCheckpoint::is_begun(const Digest& id) const {
+  constexpr std::string_view key = "\"id\": \"";
+  if (!cut_text) return false;
+  const std::string hex = to_hex(id);
+  const std::size_t at = cut_text->find(key);
+  // It may be cut within the id.
+  return at == std::string::npos || hex.starts_with(cut_text->substr(at + key.size(), hex.size()));
+}
+
 std::string rclone_directory(const format::BaseCheckpoint& checkpoint, bool retired) {
   const std::string step = store::step_name(checkpoint.step);
   return retired ? std::string(retired_prefix) + step + "-" + to_hex(checkpoint.id).substr(0, 8) : step;
 }
 
-RcloneListing::RcloneListing(const RcloneRemote& remote, const std::string& scratch, Monitor& monitor)
-    : remote_(remote), monitor_(monitor), texts_(scratch) {
+RcloneListing::RcloneListing(const RcloneRemote& remote, std::string scratch, Monitor& monitor)
+    : remote_(remote), monitor_(monitor), scratch_(std::move(scratch)) {
   take(remote_.list());
 }
 
@@ -73,7 +82,6 @@ void RcloneListing::take(const ObjectSizes& objects) {
   for (const auto& [name, size] : objects) {
     if (name == store::description_file) {
       want(name, size);
-      has_description_ = true;
       continue;
     }
     const auto parts = split_name(name);
@@ -83,36 +91,45 @@ void RcloneListing::take(const ObjectSizes& objects) {
     want(name, size);
     directories.push_back(parts->first);
   }
-  // What an earlier fetch left must not be taken for what is there now.
-  for (const std::string& name : wanted) {
-    std::error_code failure;
-    std::filesystem::remove(texts_.path() + "/" + name, failure);
-    if (failure) throw Error(Errc::io, "cannot remove '" + texts_.path() + "/" + name + "': " + failure.message());
-  }
-  remote_.fetch(wanted, texts_.path(), bytes);
-  if (objects.contains(store::description_file)) {
-    const auto text = os::read_small_file(texts_.path() + "/" + store::description_file, format::max_manifest_size);
-    if (!text) throw Error(Errc::busy, "'" + remote_.address(store::description_file) + "' went away meanwhile");
-    format::check_store_description(*text, remote_.address(store::description_file), false);
-  }
-  for (const std::string& directory : directories) read_manifest(directory);
+  if (wanted.empty()) return;
+  const os::TemporaryDirectory texts(scratch_);
+  remote_.fetch(wanted, texts.path(), bytes);
+  if (objects.contains(store::description_file)) read_description(texts.path());
+  for (const std::string& directory : directories) read_manifest(directory, texts.path());
 }
 
-void RcloneListing::read_manifest(const std::string& directory) {
-  const std::string name = directory + "/" + store::manifest_file;
-  RcloneCheckpoint found{
-      .directory = directory, .retired = directory.starts_with(retired_prefix), .manifest = {}, .incomplete = {}};
+void RcloneListing::read_description(const std::string& texts) {
+  const std::string name = remote_.address(store::description_file);
+  const auto text = os::read_small_file(texts + "/" + store::description_file, format::max_manifest_size);
+  if (!text) throw Error(Errc::busy, "'" + name + "' went away meanwhile");
   try {
-    const auto text = os::read_small_file(texts_.path() + "/" + name, format::max_manifest_size);
+    format::check_store_description(*text, name, false);
+    description_ = Description::whole;
+  } catch (const format::Damaged& damage) {
+    if (damage.kind() != DamageKind::truncated) throw;
+    description_ = Description::cut;
+  }
+}
+
+void RcloneListing::read_manifest(const std::string& directory, const std::string& texts) {
+  const std::string name = directory + "/" + store::manifest_file;
+  RcloneCheckpoint found{.directory = directory,
+                         .retired = directory.starts_with(retired_prefix),
+                         .manifest = {},
+                         .cut_text = {},
+                         .incomplete = {}};
+  std::optional<std::string> text;
+  try {
+    text = os::read_small_file(texts + "/" + name, format::max_manifest_size);
     if (!text) {
       // Removed since the listing, or larger than any manifest is.
       monitor_.warning("'" + remote_.address(name) + "' couldn't be fetched");
     } else {
       found.manifest = format::decode_manifest(*text, remote_.address(name));
     }
-  } catch (const Error& error) {
-    if (error.code() != Errc::damaged) throw;
-    monitor_.warning(error.what());
+  } catch (const format::Damaged& damage) {
+    if (text && damage.kind() == DamageKind::truncated) found.cut_text = *text;
+    monitor_.warning(damage.what());
   }
   if (found.manifest) {
     const std::string step = store::step_name(found.manifest->step);
@@ -149,10 +166,12 @@ const RcloneCheckpoint* RcloneListing::at(const std::string& directory) const {
 }
 
 std::string RcloneListing::manifest_text(const RcloneCheckpoint& checkpoint) const {
-  const std::string path = texts_.path() + "/" + checkpoint.directory + "/" + store::manifest_file;
-  auto text = os::read_small_file(path, format::max_manifest_size);
-  if (!text) throw Error(Errc::io, "'" + path + "' was removed by another program");
-  return std::move(*text);
+  const std::string name = checkpoint.directory + "/" + store::manifest_file;
+  const Bytes bytes = remote_.read(name, 0, objects_.at(name));
+  std::string text(as_text(bytes));
+  if (format::decode_manifest(text, remote_.address(name)).identity() != checkpoint.manifest->identity())
+    throw Error(Errc::not_found, "'" + remote_.address(name) + "' has other content by now");
+  return text;
 }
 
 }  // namespace ckpt::transport

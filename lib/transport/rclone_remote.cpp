@@ -180,7 +180,11 @@ void RcloneRemote::remove_files(const std::string& directory, const std::vector<
 
 void RcloneRemote::remove_directory(const std::string& name) const {
   RcloneProcess process({"purge"}, {path_of(name)}, limits_);
-  process.finish();
+  try {
+    process.finish();
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+  }
 }
 
 }  // namespace ckpt::transport

@@ -61,6 +61,7 @@ class RcloneRemote {
                   std::uint64_t bytes) const;
   void remove_file(const std::string& name) const;
   void remove_files(const std::string& directory, const std::vector<std::string>& files) const;
+  /// With all that is in it; where there are no directories an empty one isn't there.
   void remove_directory(const std::string& name) const;
 
  private:

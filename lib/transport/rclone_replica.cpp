@@ -53,7 +53,7 @@ Inventory RcloneReplica::inventory() {
   listing_.reset();
   containers_.reset();
   Inventory inventory;
-  if (!listing().has_description()) return inventory;
+  if (listing().description() != RcloneListing::Description::whole) return inventory;
   for (const bool retired : {false, true}) {
     for (const auto& [directory, found] : listing().checkpoints()) {
       if (found.retired == retired && found.is_sound()) inventory.checkpoints.push_back(entry_of(found));
@@ -70,7 +70,17 @@ const RcloneCheckpoint& RcloneReplica::find(const format::BaseCheckpoint& checkp
 }
 
 std::string RcloneReplica::manifest(const format::BaseCheckpoint& checkpoint, bool retired) {
-  return listing().manifest_text(find(checkpoint, retired));
+  try {
+    return listing().manifest_text(find(checkpoint, retired));
+  } catch (const Error& error) {
+    forget_if_stale(error);
+    throw;
+  }
+}
+
+/// The next look shows what is there now.
+void RcloneReplica::forget_if_stale(const Error& error) {
+  if (error.code() == Errc::not_found || error.code() == Errc::damaged) listing_.reset();
 }
 
 /// Destinations that aren't in step have a run of rclone each.
@@ -109,8 +119,7 @@ void RcloneReplica::read(const FileName& file, std::uint64_t offset, std::span<s
     if (readings_.size() == most_readings) readings_.pop_front();
     readings_.push_back(std::move(reading));
   } catch (const Error& error) {
-    // The next look shows what is there now.
-    if (error.code() == Errc::not_found || error.code() == Errc::damaged) listing_.reset();
+    forget_if_stale(error);
     throw;
   }
 }
@@ -133,9 +142,9 @@ Bytes RcloneReplica::read_block(const format::BaseCheckpoint& checkpoint, std::u
 
 /// A store's first object, so that what is begun there is known for one.
 void RcloneReplica::ensure_description() {
-  if (listing().has_description()) return;
-  if (listing().objects().empty() && !remote_.is_empty())
-    throw Error(Errc::exists, "'" + name() + "' holds other things and is no store");
+  if (listing().description() == RcloneListing::Description::whole) return;
+  const bool is_new = listing().description() == RcloneListing::Description::none && listing().objects().empty();
+  if (is_new && !remote_.is_empty()) throw Error(Errc::exists, "'" + name() + "' holds other things and is no store");
   remote_.put(store::description_file, format::encode_store_description());
   listing().note_description();
 }
@@ -143,6 +152,7 @@ void RcloneReplica::ensure_description() {
 void RcloneReplica::require_free(const std::string& directory, const format::Manifest& manifest, bool replace) {
   const RcloneCheckpoint* taken = listing().at(directory);
   if (taken == nullptr || replace) return;
+  if (taken->is_begun(manifest.id)) return;
   if (taken->manifest && taken->manifest->identity() == manifest.identity()) return;
   const std::string what = taken->manifest ? "is " + to_hex(taken->manifest->id) : "has a manifest that can't be read";
   throw Error(Errc::exists, "'" + remote_.address(directory) + "' " + what + " there, and " + to_hex(manifest.id) +

@@ -9,6 +9,7 @@
 #include "transport/rclone_upload.hpp"
 #include "transport/replica.hpp"
 
+#include <ckpt/error.hpp>
 #include <ckpt/monitor.hpp>
 
 #include <chrono>
@@ -54,6 +55,7 @@ class RcloneReplica final : public Replica {
   [[nodiscard]] RcloneListing& listing();
   [[nodiscard]] const RcloneCheckpoint& find(const format::BaseCheckpoint& checkpoint, bool or_retired);
   [[nodiscard]] std::unique_ptr<RcloneContainers> containers();
+  void forget_if_stale(const Error& error);
   [[nodiscard]] Reading take_reading(const FileName& file, std::uint64_t offset);
   void ensure_description();
   void require_free(const std::string& directory, const format::Manifest& manifest, bool replace);
