@@ -33,7 +33,7 @@ void remove_dead(const std::string& parent) {
     if (!name.starts_with(prefix)) continue;
     const std::string path = parent + "/" + name;
     const auto directory = open_own(path);
-    if (!directory || !try_lock(*directory, path)) continue;
+    if (!directory || !os::try_lock(*directory, path)) continue;
     std::error_code ignored;  // the next one tries again
     std::filesystem::remove_all(path, ignored);
   }
@@ -48,7 +48,7 @@ TemporaryDirectory::TemporaryDirectory(const std::string& parent) {
     if (::mkdtemp(path_.data()) == nullptr) throw_errno(errno, "cannot make a temporary directory in '" + parent + "'");
     auto directory = open_own(path_);
     // Another may have met it before it was locked, and taken it for a dead one's.
-    if (!directory || !try_lock(*directory, path_) || stat_of(*directory, path_).st_nlink == 0) continue;
+    if (!directory || !os::try_lock(*directory, path_) || stat_of(*directory, path_).st_nlink == 0) continue;
     lock_ = std::move(*directory);
     return;
   }
