@@ -62,14 +62,15 @@ void write_metrics(const std::string& path, const std::string& store, const Save
 void print_staged(Program& program, const std::string& address, const StageReport& staged) {
   Report report = program.report("ckpt-save/1");
   report.header({{"store", text_or_none(address.substr(0, address.rfind('@')))}});
-  if (staged.state != SaveState::skipped) report.line(address);
+  const bool is_accepted = staged.state != SaveState::skipped && staged.state != SaveState::failed;
+  if (is_accepted) report.line(address);
   FieldValue attempt;
   if (staged.attempt) attempt = *staged.attempt;
   report.record({"save",
                  {{"address", address},
                   {"step", staged.step},
                   {"state", std::string(to_string(staged.state))},
-                  {"id", FieldValue()},
+                  {"id", text_or_none(staged.id)},
                   {"attempt", attempt},
                   {"rank", std::uint64_t{staged.rank}},
                   {"world_size", std::uint64_t{staged.world_size}},
@@ -85,7 +86,7 @@ void print_staged(Program& program, const std::string& address, const StageRepor
                   {"reason", text_or_none(staged.reason)},
                   {"door", text_or_none(staged.door)},
                   {"how", text_or_none(staged.how)}}});
-  report.summary({{"saved", std::uint64_t{staged.state == SaveState::skipped ? 0U : 1U}}});
+  report.summary({{"saved", std::uint64_t{is_accepted ? 1U : 0U}}});
 }
 
 void write_stage_metrics(const std::string& path, const std::string& store, const StageReport& staged) {
@@ -119,6 +120,17 @@ void leave_to_worker(Program& program, const StageOptions& options, const std::s
   }
 }
 
+/// The answer to --durable.
+int tell_outcome(Program& program, const StageReport& staged) {
+  if (staged.state == SaveState::failed) {
+    program.messages().error("a server took it and couldn't store it: " + staged.reason);
+    return exit_trouble;
+  }
+  if (staged.state != SaveState::staged) return exit_done;
+  program.messages().error(staged.reason);
+  return exit_temporary;
+}
+
 int save_in_background(Program& program, const StageOptions& options) {
   const StageReport staged = stage(options, program.monitor());
   if (staged.state == SaveState::skipped) {
@@ -129,7 +141,7 @@ int save_in_background(Program& program, const StageOptions& options) {
   print_staged(program, address_of(options.save.store, staged.step), staged);
   if (program.metrics_file()) write_stage_metrics(*program.metrics_file(), options.save.store, staged);
   if (options.to.empty() && staged.state != SaveState::skipped) leave_to_worker(program, options, staged.door);
-  return exit_done;
+  return options.until_durable ? tell_outcome(program, staged) : exit_done;
 }
 
 int body(Program& program) {

@@ -9,6 +9,7 @@
 #include "cli/environment.hpp"
 #include "cli/program.hpp"
 #include "cli/service_notice.hpp"
+#include "peer_options.hpp"
 #include "server_chores.hpp"
 #include "server_metrics.hpp"
 
@@ -20,6 +21,7 @@ struct Request {
   std::optional<std::string> prune;
   std::optional<std::uint64_t> scrub_rate;
   bool compress = false;
+  std::optional<std::string> rsh;
 };
 
 void declare(CommandLine& line, Request& request) {
@@ -27,6 +29,10 @@ void declare(CommandLine& line, Request& request) {
   line.option("--spool", "DIR", "this spool too; may be repeated", request.serve.spools);
   line.option("--from", "URL", "the queue redis://HOST:PORT[/DB]?key=NAME; may be repeated", request.serve.from);
   line.flag("--until-idle", "end once nothing is staged", request.serve.until_idle);
+  line.section("Where it goes on to");
+  line.option("--replica", "STORE", "bring this store alike as well, also HOST:STORE; may be repeated",
+              request.serve.replicas);
+  declare_rsh(line, request.rsh);
   line.section("In idle time");
   line.option("--prune", "POLICY", "remove checkpoints; POLICY is ckpt-prune's options", request.prune);
   line.option(
@@ -77,6 +83,8 @@ class Observer final : public ServeObserver {
     metrics_.set_doors(doors);
     metrics_.write(false);
   }
+
+  void replica(const ReplicaState& state) override { metrics_.set_replica(state); }
 
   void chore_failed(std::string_view name, std::string_view reason) override {
     program_.messages().warning(fmt::format("{}: {}", name, reason));
@@ -138,6 +146,8 @@ int body(Program& program) {
   serve_options.store = address.store;
   serve_options.jobs = program.jobs();
   if (!serve_options.from.empty()) serve_options.queue_password = environment_text("REDISCLI_AUTH").value_or("");
+  if (!serve_options.replicas.empty()) serve_options.peer.rsh = remote_shell(request.rsh);
+  serve_options.peer.jobs = program.jobs();
   add_chores(request);
 
   ServiceNotice notice;

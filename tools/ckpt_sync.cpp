@@ -38,6 +38,7 @@ int sync_stores(Program& program, const SyncRequest& request) {
   Report report = program.report("ckpt-sync/1");
   report.header({{"source", request.source_text}, {"dry_run", request.sync.dry_run}});
   SyncReporter reporter(program, &report, request);
+  if (request.watch) return reporter.finish(follow({.sync = request.sync, .until_pid = request.until_pid}, reporter));
   const SyncReport synced = sync(request.sync, reporter);
   return reporter.finish(synced);
 }

@@ -101,6 +101,20 @@ void ServerMetrics::put_doors(MetricsFile& file) const {
   }
 }
 
+void ServerMetrics::put_replicas(MetricsFile& file) const {
+  for (const auto& [name, state] : replicas_) {
+    const std::string which = labels(MetricsFile::label("replica", name));
+    file.gauge("ckpt_serve_replica_alike", "1 if it held all when it was last compared.", state.alike ? 1 : 0, which);
+    if (state.newest_step)
+      file.gauge("ckpt_serve_replica_step", "The newest checkpoint there.", number(*state.newest_step), which);
+    file.gauge("ckpt_serve_replica_lag_checkpoints", "Checkpoints that are newer here.", number(state.lag_checkpoints),
+               which);
+    file.gauge("ckpt_serve_replica_lag_seconds", "Since it was last known to hold all.", state.lag_seconds, which);
+    file.counter("ckpt_serve_replica_failures_total", "Syncs that failed.", number(state.failures), which);
+    file.counter("ckpt_serve_replica_moved_bytes_total", "Bytes of containers sent.", number(state.moved_bytes), which);
+  }
+}
+
 void ServerMetrics::write(bool now) {
   if (path_.empty() || (!now && Clock::now() < next_)) return;
   next_ = Clock::now() + std::chrono::seconds(1);
@@ -116,6 +130,7 @@ void ServerMetrics::write(bool now) {
                std::max(0.0, static_cast<double>(std::time(nullptr) - *newest->created)), labels());
   }
   put_doors(file);
+  put_replicas(file);
   put_ranks(file);
   put_times(file);
   for (const auto& [chore, count] : chore_failures_) {

@@ -21,6 +21,7 @@ class ServerMetrics {
 
   void add(const ServedSave& save);
   void add_chore_failure(const std::string& chore) { ++chore_failures_[chore]; }
+  void set_replica(const ReplicaState& state) { replicas_[state.name] = state; }
   void set_doors(std::vector<DoorState> doors) { doors_ = std::move(doors); }
 
   /// Writes if it's time to, or `now`. Throws as MetricsFile::write().
@@ -41,12 +42,14 @@ class ServerMetrics {
   void put_ranks(MetricsFile& file) const;
   void put_times(MetricsFile& file) const;
   void put_doors(MetricsFile& file) const;
+  void put_replicas(MetricsFile& file) const;
 
   std::string path_;
   std::string store_;
   std::map<std::uint32_t, Rank> ranks_;
   std::map<std::string, std::uint64_t> chore_failures_;
   std::vector<DoorState> doors_;
+  std::map<std::string, ReplicaState> replicas_;
   std::uint64_t retries_ = 0;
   Histogram stall_, write_, commit_, total_, throughput_;
   Clock::time_point next_ = Clock::now();

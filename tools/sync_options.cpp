@@ -48,6 +48,12 @@ void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
   line.option("--min-copies", "N", "enough if N destinations hold it all (default: each)", sync.min_copies,
               std::uint64_t{1});
   line.option("--have", "FILE", "with DST '-': the other side's ckpt-ls --format=tsv", spelling.have);
+  line.flag("--watch", "stay, and send each checkpoint as it's committed; TERM ends it once all is sent",
+            request.watch);
+  line.option(
+      "--until-pid", "PID", "with --watch: end once this process has ended and all is sent",
+      [&request](const std::string& text) { request.until_pid = static_cast<int>(parse_number(text, 1, INT32_MAX)); },
+      [&request] { return request.until_pid ? std::to_string(*request.until_pid) : std::string(); });
   line.section("How");
   declare_rsh(line, spelling.rsh);
   line.flag("-n,--dry-run", "say what would be done", sync.dry_run);
@@ -65,15 +71,18 @@ void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
 }
 
 /// STORE[@STEP], of which STORE may be [USER@]HOST:STORE or rclone:REMOTE:PATH. An '@' before the last '/' or ':' is no
-/// step's.
+/// step's, except in "STORE@id:PREFIX": a store PREFIX of a user STORE on a host "id" is written "STORE@id:./PREFIX".
 void take_source(SyncRequest& request, const std::string& text) {
   request.source_text = text;
   if (text == "-") {
     request.sync.sources = {text};
     return;
   }
+  const auto has_host = [](const std::string& name) { return name.find('/') > name.find(':'); };
   const std::size_t colon = text.find(':');
-  const bool is_remote = !text.starts_with("rclone:") && colon != std::string::npos && text.find('/') > colon;
+  const Address whole = parse_address(text);
+  const bool is_remote =
+      !text.starts_with("rclone:") && has_host(whole.selector.kind == Selector::Kind::id ? whole.store : text);
   const Address address = parse_address(is_remote ? text.substr(colon + 1) : text);
   request.sync.sources = {is_remote ? text.substr(0, colon + 1) + address.store : address.store};
   request.sync.which = address.selector;
@@ -103,6 +112,9 @@ void take_operands(const Program& program, SyncRequest& request, const Spelling&
       (sync.destinations.size() != 1 || sync.sources.size() != 1 || sync.gather || sync.remove))
     throw usage_error(program, "a stream has one end here, and brings checkpoints only");
   if (streams && from_stream) throw usage_error(program, "from a stream to a stream there's nothing to do");
+  if (request.watch && (streams || from_stream || sync.gather || sync.dry_run || sync.min_copies))
+    throw usage_error(program, "--watch follows one store, to stores");
+  if (request.until_pid && !request.watch) throw usage_error(program, "--until-pid needs --watch");
   if (spelling.have && !streams) throw usage_error(program, "--have needs the destination '-'");
 }
 

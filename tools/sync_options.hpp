@@ -16,6 +16,8 @@ struct SyncRequest {
   SyncOptions sync;
   std::string source_text;  ///< as it was given
   std::vector<SyncStreamOptions::Known> have;
+  bool watch = false;
+  std::optional<int> until_pid;
   bool server = false;   ///< answers for the one destination
   bool itemize = false;  ///< -i
   bool stats = false;

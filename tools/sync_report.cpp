@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+#include <utility>
+
 namespace ckpt::cli {
 namespace {
 
@@ -24,11 +27,36 @@ FieldValue step_or_none(const std::optional<std::uint64_t>& step) {
 
 }  // namespace
 
+bool SyncReporter::stop_requested() const {
+  const int signal = pending_signal();
+  return signal != 0 && !(request_.watch && signal == SIGTERM);
+}
+
+bool SyncReporter::drain_requested() const { return pending_signal() == SIGTERM; }
+
+void SyncReporter::replica(const ReplicaState& state) {
+  if (report_ == nullptr || report_->is_human()) return;
+  const std::string shown = fmt::format("{} {} {}", state.alike, state.newest_step.value_or(0), state.failure);
+  if (std::exchange(told_[state.name], shown) == shown) return;
+  report_->record({"replica",
+                   {{"destination", state.name},
+                    {"alike", state.alike},
+                    {"newest_step", step_or_none(state.newest_step)},
+                    {"lag_checkpoints", state.lag_checkpoints},
+                    {"lag_seconds", state.lag_seconds},
+                    {"failure", text_or_none(state.failure)},
+                    {"syncs", state.syncs},
+                    {"failures", state.failures},
+                    {"moved_bytes", state.moved_bytes}}});
+  program_.output().flush();
+}
+
 void SyncReporter::item(const SyncItem& item) {
+  if (item.action == SyncItem::Action::kept) program_.messages().warning(item.reason);
   if (report_ == nullptr) return;
   const bool is_trouble = item.action == SyncItem::Action::failed || item.action == SyncItem::Action::kept;
   if (report_->is_human()) {
-    if (is_trouble) return;  // said as messages, in the end
+    if (is_trouble) return;  // said as messages
     const bool asked = request_.itemize || request_.sync.dry_run || program_.messages().settings().verbose;
     if (asked) report_->line(fmt::format("{} {} {} {}", name_of(item.action), item.step, item.id, item.destination));
     return;
@@ -70,6 +98,21 @@ int SyncReporter::finish(const SyncReport& synced) {
   int status = exit_done;
   if (synced.alike() < wanted) status = all_temporary ? exit_temporary : exit_trouble;
   report_->summary({{"alike", synced.alike()}, {"seconds", synced.seconds}, {"exit_status", std::int64_t{status}}});
+  return status;
+}
+
+int SyncReporter::finish(const std::vector<ReplicaState>& states) {
+  int status = exit_done;
+  std::uint64_t alike = 0;
+  for (const ReplicaState& state : states) {
+    if (state.alike) {
+      ++alike;
+      continue;
+    }
+    if (!state.failure.empty()) program_.messages().error(fmt::format("'{}': {}", state.name, state.failure));
+    status = exit_temporary;
+  }
+  report_->summary({{"alike", alike}, {"exit_status", std::int64_t{status}}});
   return status;
 }
 

@@ -14,6 +14,7 @@
 #include "store/retire.hpp"
 #include "store/swap.hpp"
 
+#include <ckpt/address.hpp>
 #include <ckpt/error.hpp>
 
 #include <fcntl.h>
@@ -42,29 +43,19 @@ std::string shard_directory(const store::Store& store, const transport::ReplicaS
          "-" + to_hex(shard.digest);
 }
 
-/// Makes the directory if need be, and has it alone from now on. What another finished meanwhile is gone by then.
-os::Fd lock_directory(const std::string& directory) {
-  const std::string path = directory + lock_name;
-  const auto deadline = std::chrono::steady_clock::now() + lock_patience;
-  while (true) {
-    os::make_directory(directory);
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0 && errno == ENOENT) continue;
-    if (fd < 0) os::throw_errno(errno, "cannot open '" + path + "'");
-    os::Fd lock(fd);
-    const bool mine = os::try_lock(lock, path);
-    if (mine && os::exists(path) && os::stat_of(lock, path).st_ino == os::stat_path(path)->st_ino) return lock;
-    if (!mine && std::chrono::steady_clock::now() > deadline)
-      throw Error(Errc::busy, "'" + directory + "' is being written by another sync");
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-}
-
 /// Named after the very container: if it was encoded anew since the last try, that one's bytes are of no use.
 std::string part_name(const std::string& file, const Digest& digest) {
   return file + "." + to_hex(digest).substr(0, 16) + ".part";
 }
 std::string part_name(const format::ManifestShard& shard) { return part_name(shard.file, shard.digest); }
+
+/// What was found good by one who died then can't be written to.
+os::Fd open_part(const std::string& path) {
+  const auto found = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (found >= 0) return os::Fd(found);
+  if (errno != EACCES || ::chmod(path.c_str(), 0600) != 0) os::throw_errno(errno, "cannot open '" + path + "'");
+  return os::open(path, O_RDWR | O_NOFOLLOW);
+}
 
 void rename_or_throw(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) os::throw_errno(errno, "cannot rename '" + from + "' to '" + to + "'");
@@ -76,10 +67,72 @@ void remove_directory(const std::string& directory) {
   if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
 }
 
+bool is_at(const os::Fd& fd, const std::string& path) {
+  const auto there = os::stat_path(path);
+  return there && there->st_ino == os::stat_of(fd, path).st_ino;
+}
+
+/// The lock of a directory that is there, whoever holds it; nothing if there's none. The file that is locked becomes
+/// the manifest shortly before the whole directory gets its name: so one who finds it under that name, and not locked,
+/// finds what a dead one has nearly finished.
+std::optional<os::Fd> open_lock(const std::string& directory) {
+  if (auto lock = os::open_if_exists(directory + lock_name, O_RDWR | O_NOFOLLOW)) return lock;
+  const std::string manifest = directory + "/" + store::manifest_file;
+  auto lock = os::open_if_exists(manifest, O_RDWR | O_NOFOLLOW);
+  if (!lock || !os::try_lock(*lock, manifest) || !is_at(*lock, manifest)) return lock;
+  rename_or_throw(manifest, directory + lock_name);
+  return lock;
+}
+
+/// Makes the directory with the lock in it at once: in one that is there already the lock isn't made, since it might
+/// get its name in this moment, and keep the lock for ever.
+void make_locked_directory(const std::string& directory) {
+  const std::string fresh = directory + ".new." + os::unique_name();
+  os::make_directory(fresh);
+  (void)os::open(fresh + lock_name, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
+  if (::rename(fresh.c_str(), directory.c_str()) == 0) return;
+  const int why = errno;
+  remove_directory(fresh);
+  if (why != EEXIST && why != ENOTEMPTY) os::throw_errno(why, "cannot make '" + directory + "'");
+}
+
+/// Makes the directory if need be, and has it alone from now on. What another finished meanwhile is gone by then.
+os::Fd lock_directory(const std::string& directory) {
+  const std::string path = directory + lock_name;
+  const auto deadline = std::chrono::steady_clock::now() + lock_patience;
+  while (true) {
+    auto lock = open_lock(directory);
+    if (lock && os::try_lock(*lock, path) && is_at(*lock, path)) return std::move(*lock);
+    if (std::chrono::steady_clock::now() > deadline)
+      throw Error(Errc::busy, "'" + directory + "' is being written by another sync");
+    if (!lock)
+      make_locked_directory(directory);
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+/// A checkpoint's or a shard's directory, and the checkpoint came in another way.
+bool is_of_committed(const store::Store& store, const std::string& name) {
+  const std::size_t dash = name.find('-', prefix.size());
+  if (dash == std::string::npos) return false;
+  const std::string first = name.substr(prefix.size(), dash - prefix.size());
+  const auto step = store::parse_step_name(first);
+  const auto set = store::parse_set_name(first);
+  if (!step && !set) return false;
+  try {
+    const auto committed = store.find(step ? *step : set->step);
+    if (set) return committed && committed->manifest.world_size == set->world_size;
+    return committed && to_hex(committed->manifest.id) == name.substr(dash + 1);
+  } catch (const Error&) {
+    return false;  // for ckpt-verify to tell
+  }
+}
+
 }  // namespace
 
 IncomingFile::IncomingFile(std::string path, std::uint64_t size)
-    : path_(std::move(path)), fd_(os::open(path_, O_RDWR | O_CREAT | O_NOFOLLOW, 0600)), size_(size) {
+    : path_(std::move(path)), fd_(open_part(path_)), size_(size) {
   held_ = static_cast<std::uint64_t>(os::stat_of(fd_, path_).st_size);
   if (held_ <= size_) return;
   if (::ftruncate(fd_.get(), 0) != 0) os::throw_errno(errno, "cannot truncate '" + path_ + "'");
@@ -137,6 +190,11 @@ IncomingCheckpoint::IncomingCheckpoint(const store::Store& store, const transpor
     : store_(store),
       offer_(offer),
       manifest_(format::decode_manifest(offer.manifest, "the manifest that was offered")) {
+  const auto is_named_well = [](const format::ManifestShard& shard) {
+    return store::parse_shard_name(shard.file).has_value();
+  };
+  if (manifest_.step > max_step || !std::all_of(manifest_.shards.begin(), manifest_.shards.end(), is_named_well))
+    throw Error(Errc::malformed, "the manifest that was offered has a step or a file name that no store has");
   const auto committed = store_.find(manifest_.step);
   if (committed && committed->manifest.id != manifest_.id && !offer_.retired && !offer_.replace) {
     throw Error(Errc::exists, "'" + store_.address(manifest_.step) + "' is " + to_hex(committed->manifest.id) +
@@ -148,6 +206,7 @@ IncomingCheckpoint::IncomingCheckpoint(const store::Store& store, const transpor
   lock_ = lock_directory(directory_);
   if (::ftruncate(lock_.get(), 0) != 0) os::throw_errno(errno, "cannot write to '" + directory_ + lock_name + "'");
   os::write_at(lock_, 0, as_bytes(offer_.manifest), directory_ + lock_name);
+  take_back_names();
   // What came of a container that the other side has encoded anew since.
   for (const std::string& name : os::list_directory(directory_).value_or(std::vector<std::string>{})) {
     const bool is_wanted = std::any_of(manifest_.shards.begin(), manifest_.shards.end(),
@@ -159,13 +218,31 @@ IncomingCheckpoint::IncomingCheckpoint(const store::Store& store, const transpor
   require_room();
 }
 
+/// One who died while it committed had given the containers their names.
+void IncomingCheckpoint::take_back_names() {
+  for (const std::string& name : os::list_directory(directory_).value_or(std::vector<std::string>{})) {
+    if (!store::parse_shard_name(name)) continue;
+    const std::string path = directory_ + "/" + name;
+    const auto shard = std::find_if(manifest_.shards.begin(), manifest_.shards.end(),
+                                    [&](const format::ManifestShard& other) { return other.file == name; });
+    try {
+      if (shard != manifest_.shards.end() && format::read_container_summary(path).digest == shard->digest) {
+        rename_or_throw(path, directory_ + "/" + part_name(*shard));
+        continue;
+      }
+    } catch (const format::Damaged&) {
+      // comes anew
+    }
+    if (::unlink(path.c_str()) != 0) os::throw_errno(errno, "cannot remove '" + path + "'");
+  }
+}
+
 void IncomingCheckpoint::pin_bases() {
   for (const format::BaseCheckpoint& base : manifest_.bases) {
     auto found = store::find_base(store_.path(), base);
     if (!found) {
-      throw format::Damaged(DamageKind::missing, 0, 0,
-                            "'" + store_.address(manifest_.step) + "' is stored against step " +
-                                std::to_string(base.step) + ", which isn't here");
+      throw Error(Errc::not_found, "'" + store_.address(manifest_.step) + "' is stored against step " +
+                                       std::to_string(base.step) + ", which isn't here");
     }
     auto pin = store::Pin::take(store_, *found);
     if (!pin) throw Error(Errc::busy, "'" + store_.address(base.step) + "' is being changed in this moment");
@@ -196,6 +273,33 @@ void IncomingCheckpoint::append(std::uint32_t shard, ByteView bytes) {
 
 void IncomingCheckpoint::abandon() { remove_directory(directory_); }
 
+/// Replicas of one checkpoint refer to lower ranks only: so they never lead in a circle.
+void IncomingCheckpoint::require_lower_rank(std::uint32_t rank, const format::BlockRecord& block) const {
+  if (block.base->rank < rank && block.base->rank < files_.size()) return;
+  throw format::Damaged(DamageKind::altered, block.place, block.place + block.stored_size,
+                        "a block of '" + store_.address(manifest_.step) + "' leads back to its own checkpoint");
+}
+
+/// The manifest says of the container what it says of itself.
+void IncomingCheckpoint::require_agreement(const IncomingFile& file, const format::ManifestShard& shard) const {
+  const format::ContainerReader container(file.path());
+  const format::ShardInfo& info = container.catalog().shard;
+  const bool same = container.index().root == shard.root && info.rank == shard.rank && info.step == manifest_.step &&
+                    info.world_size == manifest_.world_size;
+  const auto& table = container.catalog().bases;
+  std::vector<bool> named;  // of the container's bases, which the manifest names
+  for (const format::BaseCheckpoint& base : table) {
+    named.push_back(base == manifest_.identity() ||
+                    std::find(manifest_.bases.begin(), manifest_.bases.end(), base) != manifest_.bases.end());
+  }
+  const auto has_base = [&](const format::BlockRecord& block) {
+    return !block.base || block.base->checkpoint == format::own_shard || named.at(block.base->checkpoint);
+  };
+  const auto& blocks = container.index().blocks;
+  if (same && std::all_of(blocks.begin(), blocks.end(), has_base)) return;
+  throw Error(Errc::malformed, "what came as '" + file.path() + "' is another container than its manifest describes");
+}
+
 /// Here a base may be stored in another way than there, in longer chains.
 void IncomingCheckpoint::require_short_chains() const {
   const StoredBases bases(store_.path());
@@ -206,7 +310,10 @@ void IncomingCheckpoint::require_short_chains() const {
     for (const format::BlockRecord& block : index.blocks) {
       if (!block.base || block.base->checkpoint == format::own_shard) continue;
       const format::BaseCheckpoint& base = table.at(block.base->checkpoint);
-      if (base == manifest_.identity()) continue;
+      if (base == manifest_.identity()) {
+        require_lower_rank(container.catalog().shard.rank, block);
+        continue;
+      }
       const auto stored = bases.open(base, block.base->rank);
       const auto& blocks = stored->index().blocks;
       if (block.base->block < blocks.size() && blocks[block.base->block].depth < block.depth) continue;
@@ -219,10 +326,11 @@ void IncomingCheckpoint::require_short_chains() const {
 
 void IncomingCheckpoint::commit(unsigned jobs, Monitor& monitor) {
   if (!lock_.valid()) throw Error(Errc::malformed, "a commit of nothing");
-  if (!manifest_.bases.empty()) require_short_chains();
   for (std::size_t i = 0; i < files_.size(); ++i) {
     files_[i].verify_and_sync(manifest_.shards[i].digest, std::make_shared<StoredBases>(store_.path()), jobs, monitor);
   }
+  for (std::size_t i = 0; i < files_.size(); ++i) require_agreement(files_[i], manifest_.shards[i]);
+  require_short_chains();
   for (std::size_t i = 0; i < files_.size(); ++i)
     rename_or_throw(files_[i].path(), directory_ + "/" + manifest_.shards[i].file);
   os::sync(lock_, directory_);
@@ -297,6 +405,10 @@ void clean_incoming(const store::Store& store) {
     if (lock && !os::try_lock(*lock, lock_path)) continue;
     const auto status = os::stat_path(directory);
     if (!status) continue;
+    if (is_of_committed(store, name)) {
+      remove_directory(directory);
+      continue;
+    }
     if (!now) now = os::file_system_time(store.scratch());
     if (status->st_mtime + os::dead_after < *now) remove_directory(directory);
   }

@@ -8,6 +8,7 @@
 
 #include "core/bytes.hpp"
 #include "format/block_decoder.hpp"
+#include "format/container_index.hpp"
 #include "format/manifest.hpp"
 #include "os/fd.hpp"
 #include "store/pins.hpp"
@@ -50,7 +51,7 @@ class IncomingFile {
 class IncomingCheckpoint {
  public:
   /// Throws exists if its step is taken by another id and the offer doesn't replace it; busy if another sync writes it;
-  /// no_space; malformed for a manifest that isn't one; damaged if a base isn't there.
+  /// no_space; malformed for a manifest that isn't one; not_found if a base isn't there.
   IncomingCheckpoint(const store::Store& store, const transport::Offer& offer);
 
   /// True if the store holds it already: then there's nothing to do.
@@ -65,7 +66,10 @@ class IncomingCheckpoint {
  private:
   void pin_bases();
   void require_room() const;
+  void require_agreement(const IncomingFile& file, const format::ManifestShard& shard) const;
   void require_short_chains() const;
+  void require_lower_rank(std::uint32_t rank, const format::BlockRecord& block) const;
+  void take_back_names();
   void publish();
 
   store::Store store_;

@@ -2,12 +2,12 @@
 // What isn't durable yet: in spools, in sets, and what was decided to be skipped.
 #include <ckpt/list.hpp>
 
+#include "doors/spool_places.hpp"
 #include "os/fd.hpp"
 #include "store/attempts.hpp"
 #include "store/pending_set.hpp"
 #include "store/skipping.hpp"
 #include "store/store.hpp"
-#include "transport/spool_places.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -17,9 +17,9 @@
 namespace ckpt {
 namespace {
 
-using transport::Entry;
-using transport::Spool;
-using transport::Stage;
+using doors::Entry;
+using doors::Spool;
+using doors::Stage;
 
 double age_of(const struct stat& status) {
   return static_cast<double>(std::max<time_t>(0, std::time(nullptr) - status.st_mtime));
@@ -71,14 +71,14 @@ void add_skipped(const store::Store& store, std::vector<PendingInfo>& infos) {
 
 SaveState state_of(const Entry& entry, Stage stage) {
   if (stage == Stage::failed) return SaveState::failed;
-  return stage == Stage::staged && transport::is_in_hand(entry) ? SaveState::writing : SaveState::staged;
+  return stage == Stage::staged && doors::is_in_hand(entry) ? SaveState::writing : SaveState::staged;
 }
 
 std::string reason_of(const Entry& entry, Stage stage, SaveState state, bool is_drained) {
   if (stage == Stage::incoming) {
-    return transport::is_in_hand(entry) ? "is being handed over" : "its producer died; the next worker settles it";
+    return doors::is_in_hand(entry) ? "is being handed over" : "its producer died; the next worker settles it";
   }
-  if (const auto trouble = transport::read_trouble(entry)) {
+  if (const auto trouble = doors::read_trouble(entry)) {
     return stage == Stage::failed ? trouble->reason : "will be tried again: " + trouble->reason;
   }
   if (state == SaveState::writing) return {};
@@ -86,7 +86,7 @@ std::string reason_of(const Entry& entry, Stage stage, SaveState state, bool is_
 }
 
 void add_entries(const Spool& spool, std::uint64_t attempt, std::vector<PendingInfo>& infos) {
-  const bool is_drained = transport::is_drained_by_someone(spool);
+  const bool is_drained = doors::is_drained_by_someone(spool);
   for (const Stage stage : {Stage::incoming, Stage::staged, Stage::failed}) {
     for (const Entry& entry : spool.entries(stage)) {
       const auto status = os::stat_path(entry.path);
@@ -102,7 +102,7 @@ void add_entries(const Spool& spool, std::uint64_t attempt, std::vector<PendingI
       if (info.attempt < attempt) info.reason = "attempt " + std::to_string(info.attempt) + " is over";
       info.age_seconds = age_of(*status);
       try {
-        info.raw_bytes = transport::read_ticket(entry).raw_bytes;
+        info.raw_bytes = doors::read_ticket(entry).raw_bytes;
       } catch (const Error& error) {
         info.reason = error.what();
       }
@@ -117,12 +117,12 @@ PendingListing list_pending(const std::string& path, const std::vector<std::stri
   const store::Store store = store::Store::open(path);
   PendingListing listing;
   const std::uint64_t attempt = store::highest_attempt(store);
-  for (const Spool& spool : transport::reachable_spools(path, spools)) add_entries(spool, attempt, listing.saves);
+  for (const Spool& spool : doors::reachable_spools(path, spools)) add_entries(spool, attempt, listing.saves);
   add_sets(store, listing.saves);
   add_skipped(store, listing.saves);
   std::stable_sort(listing.saves.begin(), listing.saves.end(),
                    [](const PendingInfo& a, const PendingInfo& b) { return a.step < b.step; });
-  for (const transport::SpoolPlace& place : transport::find_spool_places(path)) {
+  for (const doors::SpoolPlace& place : doors::find_spool_places(path)) {
     const bool is_there = place.here && Spool::find(place.path).has_value();
     if (!is_there) listing.unseen.push_back("spool '" + place.path + "' of host " + place.host);
   }

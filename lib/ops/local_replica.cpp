@@ -16,6 +16,7 @@
 #include <ckpt/prune.hpp>
 
 #include <fcntl.h>
+#include <algorithm>
 
 namespace ckpt::ops {
 namespace {
@@ -26,6 +27,7 @@ using transport::ReplicaCheckpoint;
 ReplicaCheckpoint entry_of(const format::Manifest& manifest, bool retired) {
   ReplicaCheckpoint entry{.identity = manifest.identity(),
                           .retired = retired,
+                          .marked = manifest.is_marked(),
                           .attempt = manifest.attempt,
                           .raw_bytes = 0,
                           .stored_bytes = manifest.stored_bytes(),
@@ -53,10 +55,14 @@ LocalReplica::LocalReplica(std::string path, unsigned jobs, Monitor& monitor)
 Inventory LocalReplica::inventory() {
   Inventory inventory;
   if (!os::exists(path_ + "/" + store::description_file)) return inventory;
+  inventory.is_store = true;
   const store::Store store = store::Store::open(path_);
   for (const std::uint64_t step : store.steps()) {
     const auto manifest = sound_manifest(store.step_directory(step), monitor_);
-    if (manifest) inventory.checkpoints.push_back(entry_of(*manifest, false));
+    if (manifest)
+      inventory.checkpoints.push_back(entry_of(*manifest, false));
+    else if (os::exists(store.step_directory(step)))  // else it was removed in this moment
+      inventory.unreadable.push_back(step);
   }
   for (const std::string& directory : store.retired_directories()) {
     const auto manifest = sound_manifest(directory, monitor_);
@@ -80,19 +86,19 @@ Inventory LocalReplica::inventory() {
   return inventory;
 }
 
-std::string LocalReplica::directory_of(const format::BaseCheckpoint& checkpoint, bool retired) const {
+store::Checkpoint LocalReplica::find(const format::BaseCheckpoint& checkpoint, bool retired) const {
   const store::Store store = store::Store::open(path_);
   if (!retired) {
-    const auto found = store.find(checkpoint.step);
-    if (found && found->manifest.id == checkpoint.id) return found->directory;
-  } else if (const auto found = store::find_base(path_, checkpoint)) {
-    return found->directory;
+    auto found = store.find(checkpoint.step);
+    if (found && found->manifest.id == checkpoint.id) return std::move(*found);
+  } else if (auto found = store::find_base(path_, checkpoint)) {
+    return std::move(*found);
   }
   throw Error(Errc::not_found, "'" + store.address(checkpoint.step) + "' is gone, or has other content");
 }
 
 std::string LocalReplica::manifest(const format::BaseCheckpoint& checkpoint, bool retired) {
-  const std::string path = directory_of(checkpoint, retired) + "/" + store::manifest_file;
+  const std::string path = find(checkpoint, retired).directory + "/" + store::manifest_file;
   auto text = os::read_small_file(path, format::max_manifest_size);
   if (!text) throw Error(Errc::not_found, "'" + path + "' is gone");
   return std::move(*text);
@@ -101,15 +107,31 @@ std::string LocalReplica::manifest(const format::BaseCheckpoint& checkpoint, boo
 void LocalReplica::open_file(const transport::FileName& file) {
   if (open_file_ == file) return;
   if (!store::parse_shard_name(file.file)) throw Error(Errc::malformed, "'" + file.file + "' is no shard's name");
-  const std::string directory = file.checkpoint ? directory_of(*file.checkpoint, file.retired)
-                                                : store::Store::open(path_).pending() + "/" + store::set_name(file.set);
   open_file_.reset();
+  const store::Store store = store::Store::open(path_);
+  std::string directory = store.pending() + "/" + store::set_name(file.set);
+  if (file.checkpoint) {
+    const store::Checkpoint found = find(*file.checkpoint, file.retired);
+    reading_ = store::Pin::try_to_hold(store, found);
+    directory = found.directory;
+  }
   open_path_ = directory + "/" + file.file;
   open_fd_ = os::open(open_path_, O_RDONLY | O_NOFOLLOW);
   open_file_ = file;
 }
 
+std::optional<std::string> LocalReplica::other_form(const transport::FormRequest& request) {
+  other_form_.reset();
+  other_form_ = make_other_form(path_, request, jobs_, monitor_);
+  if (!other_form_) return std::nullopt;
+  return format::encode_manifest(other_form_->manifest);
+}
+
 void LocalReplica::read(const transport::FileName& file, std::uint64_t offset, std::span<std::byte> into) {
+  if (file.other_form) {
+    if (!other_form_) throw Error(Errc::malformed, "there's no other form of it to read");
+    return other_form_->read(file.file, offset, into);
+  }
   open_file(file);
   if (os::read_at(open_fd_, offset, into, open_path_) == into.size()) return;
   throw format::Damaged(DamageKind::truncated, offset, offset + into.size(), "'" + open_path_ + "' ends early");
@@ -153,7 +175,10 @@ std::optional<std::uint64_t> LocalReplica::prepare_shard(const transport::Replic
   checkpoint_.reset();
   shard_.reset();
   const store::Store store = store::Store::open_for_writing(path_, true);
-  if (IncomingShard::is_there(store, shard)) return std::nullopt;
+  if (IncomingShard::is_there(store, shard)) {
+    (void)store::commit_if_complete(store, {.set = shard.set, .timings = {}});
+    return std::nullopt;
+  }
   shard_.emplace(store, shard);
   return shard_->held();
 }
@@ -178,7 +203,7 @@ bool LocalReplica::commit() {
 
 void LocalReplica::retire(const format::BaseCheckpoint& checkpoint) {
   const store::Store store = store::Store::open_for_writing(path_, false);
-  const std::string directory = directory_of(checkpoint, false);
+  const std::string directory = find(checkpoint, false).directory;
   if (!store::retire_directory(store, directory, checkpoint.step, to_hex(checkpoint.id).substr(0, 8))) return;
   os::sync_directory(store.retired());
   os::sync_directory(store.path());
@@ -190,8 +215,13 @@ transport::Removal LocalReplica::remove(const std::vector<std::uint64_t>& steps)
   options.policy.remove = steps;
   options.jobs = jobs_;
   const PruneReport report = prune(options, monitor_);
-  transport::Removal removal{.removed = report.removed, .refused = {}};
-  for (const PruneFailure& failure : report.failures) removal.refused.push_back(failure.message);
+  transport::Removal removal;
+  for (const PruneFailure& failure : report.failures)
+    removal.refused.push_back({.step = failure.step, .why = failure.message});
+  for (const std::uint64_t step : steps) {
+    const auto stays = [&](const transport::Removal::Refused& refused) { return refused.step == step; };
+    if (std::none_of(removal.refused.begin(), removal.refused.end(), stays)) removal.removed.push_back(step);
+  }
   return removal;
 }
 

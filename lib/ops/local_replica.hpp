@@ -4,6 +4,7 @@
 
 #include "format/container_reader.hpp"
 #include "ops/incoming.hpp"
+#include "ops/other_form.hpp"
 #include "os/fd.hpp"
 #include "transport/replica.hpp"
 
@@ -22,6 +23,7 @@ class LocalReplica final : public transport::Replica {
   [[nodiscard]] transport::Inventory inventory() override;
   [[nodiscard]] std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired) override;
   void read(const transport::FileName& file, std::uint64_t offset, std::span<std::byte> into) override;
+  [[nodiscard]] std::optional<std::string> other_form(const transport::FormRequest& request) override;
   [[nodiscard]] Bytes read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank,
                                  std::uint64_t block) override;
   [[nodiscard]] std::optional<std::vector<std::uint64_t>> prepare(const transport::Offer& offer) override;
@@ -32,7 +34,7 @@ class LocalReplica final : public transport::Replica {
   [[nodiscard]] transport::Removal remove(const std::vector<std::uint64_t>& steps) override;
 
  private:
-  [[nodiscard]] std::string directory_of(const format::BaseCheckpoint& checkpoint, bool retired) const;
+  [[nodiscard]] store::Checkpoint find(const format::BaseCheckpoint& checkpoint, bool retired) const;
   void open_file(const transport::FileName& file);
 
   std::string path_;
@@ -42,6 +44,8 @@ class LocalReplica final : public transport::Replica {
   std::optional<transport::FileName> open_file_;
   std::string open_path_;
   os::Fd open_fd_;
+  std::optional<OtherForm> other_form_;
+  std::optional<store::Pin> reading_;  ///< so that it isn't removed or encoded anew meanwhile, where that can be said
   std::shared_ptr<const format::ContainerReader> container_;  ///< whose block was read last
   format::BaseCheckpoint container_of_;
   std::uint32_t container_rank_ = 0;

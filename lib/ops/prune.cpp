@@ -3,6 +3,7 @@
 // delete.
 #include <ckpt/prune.hpp>
 
+#include "doors/spool_places.hpp"
 #include "format/damaged.hpp"
 #include "ops/reencode.hpp"
 #include "ops/retention.hpp"
@@ -16,7 +17,6 @@
 #include "store/store.hpp"
 #include "store/swap.hpp"
 #include "store/verify_records.hpp"
-#include "transport/spool_places.hpp"
 
 #include <ckpt/address.hpp>
 #include <ckpt/error.hpp>
@@ -236,7 +236,7 @@ class Run {
     }
     if (options_.policy.has_keep_rule()) {
       discard_sets();
-      report_.sets += transport::remove_superseded(store_, monitor_);
+      report_.sets += doors::remove_superseded(store_, monitor_);
     }
     const store::Settled settled = store::settle_trash(store_);
     for (const std::string& why : settled.left) monitor_.warning(why + "; the next prune tries again");

@@ -21,7 +21,8 @@ bool contains(const std::vector<format::BaseCheckpoint>& list, const format::Bas
   return std::find(list.begin(), list.end(), checkpoint) != list.end();
 }
 
-/// What the avoided checkpoints themselves depend on, and isn't avoided: the nearest of these.
+}  // namespace
+
 std::optional<store::Checkpoint> base_beyond(const store::Store& store, const store::Checkpoint& checkpoint,
                                              const std::vector<format::BaseCheckpoint>& avoid) {
   std::deque<format::BaseCheckpoint> open(checkpoint.manifest.bases.begin(), checkpoint.manifest.bases.end());
@@ -37,8 +38,6 @@ std::optional<store::Checkpoint> base_beyond(const store::Store& store, const st
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 void swap_after_last_look(const store::Store& store, const store::Checkpoint& checkpoint, format::Manifest manifest,
                           const std::vector<store::NewContainer>& containers, const ReencodePlan& plan) {

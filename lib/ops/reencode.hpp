@@ -55,6 +55,11 @@ void swap_after_last_look(const store::Store& store, const store::Checkpoint& ch
 [[nodiscard]] std::uint64_t estimate_reencode(const store::Checkpoint& checkpoint, const ReencodePlan& plan,
                                               unsigned jobs, Monitor& monitor);
 
+/// What the avoided checkpoints that this one depends on depend on themselves, and isn't avoided: the nearest of these.
+[[nodiscard]] std::optional<store::Checkpoint> base_beyond(const store::Store& store,
+                                                           const store::Checkpoint& checkpoint,
+                                                           const std::vector<format::BaseCheckpoint>& avoid);
+
 /// Encodes a checkpoint, committed or retired, so that it depends on none of `avoid`: what did is stored against what
 /// those depend on, or in full.
 void rebase(const store::Store& store, const store::Checkpoint& checkpoint,

@@ -2,15 +2,16 @@
 // The server's loop: one save at a time from each door in turn, chores beside it in idle time.
 #include <ckpt/serve.hpp>
 
+#include "doors/doors.hpp"
+#include "doors/spool_inlet.hpp"
+#include "doors/spool_places.hpp"
 #include "ops/serve_chores.hpp"
 #include "ops/serve_claim.hpp"
+#include "ops/serve_replicas.hpp"
 #include "os/priority.hpp"
 #include "os/small_file.hpp"
 #include "store/pending_set.hpp"
 #include "store/store.hpp"
-#include "transport/doors.hpp"
-#include "transport/spool_inlet.hpp"
-#include "transport/spool_places.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -25,9 +26,9 @@ namespace ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using transport::Inlet;
-using transport::Spool;
-using transport::SpoolInlet;
+using doors::Inlet;
+using doors::Spool;
+using doors::SpoolInlet;
 
 constexpr auto poll = std::chrono::milliseconds(50);
 constexpr auto look_pause = std::chrono::milliseconds(500);
@@ -57,6 +58,9 @@ class SharedObserver final : public ServeObserver {
   void chore_failed(std::string_view name, std::string_view reason) override {
     locked([&] { observer_.chore_failed(name, reason); });
   }
+  void replica(const ReplicaState& state) override {
+    locked([&] { observer_.replica(state); });
+  }
   [[nodiscard]] bool stop_requested() const override { return observer_.stop_requested(); }
 
  private:
@@ -73,7 +77,10 @@ class SharedObserver final : public ServeObserver {
 class Server {
  public:
   Server(const ServeOptions& options, ServeObserver& observer)
-      : options_(options), observer_(observer), chores_(options.chores, options.store, observer_) {}
+      : options_(options),
+        observer_(observer),
+        chores_(options.chores, options.store, observer_),
+        replicas_(options, observer_) {}
 
   void run() {
     open_queues();
@@ -97,7 +104,7 @@ class Server {
   void open_queues() {
     for (const std::string& address : options_.from) {
       const store::Store store = store::Store::open_for_writing(options_.store, true);
-      queues_.push_back(transport::open_queue_inlet(address, store.scratch(), options_));
+      queues_.push_back(doors::open_queue_inlet(address, store.scratch(), options_));
     }
   }
 
@@ -106,7 +113,7 @@ class Server {
     std::vector<std::string> there;
     std::copy_if(options_.spools.begin(), options_.spools.end(), std::back_inserter(there),
                  [](const std::string& path) { return Spool::find(path).has_value(); });
-    if (!options_.only_these_spools) return transport::reachable_spools(options_.store, there);
+    if (!options_.only_these_spools) return doors::reachable_spools(options_.store, there);
     std::vector<Spool> spools;
     for (const std::string& path : there) spools.push_back(*Spool::find(path));
     return spools;
@@ -163,7 +170,7 @@ class Server {
   [[nodiscard]] DoorState state_of(Inlet& inlet) {
     DoorState state{.door = inlet.name()};
     try {
-      const transport::Backlog backlog = inlet.backlog();
+      const doors::Backlog backlog = inlet.backlog();
       state.saves = backlog.saves;
       state.bytes = backlog.bytes;
       state.oldest_seconds = backlog.oldest_seconds;
@@ -198,7 +205,7 @@ class Server {
     spools_.clear();
     next_look_ = Clock::now();
     for (const Spool& spool : known_spools()) {
-      if (!spool.entries(transport::Stage::staged).empty() && !transport::is_drained_by_someone(spool)) return false;
+      if (!spool.entries(doors::Stage::staged).empty() && !doors::is_drained_by_someone(spool)) return false;
     }
     return true;
   }
@@ -219,7 +226,9 @@ class Server {
   Clock::time_point next_look_ = Clock::now();
   Clock::time_point next_state_ = Clock::now();
   Clock::time_point next_help_ = Clock::now();
-  ops::ChoreRunner chores_;  // last: its thread uses the observer
+  // Last: their threads use the observer.
+  ops::ChoreRunner chores_;
+  ops::ReplicaFeed replicas_;
 };
 
 }  // namespace
@@ -228,6 +237,7 @@ ServeObserver::~ServeObserver() = default;
 void ServeObserver::served(const ServedSave&) {}
 void ServeObserver::turn(const std::vector<DoorState>&) {}
 void ServeObserver::chore_failed(std::string_view, std::string_view) {}
+void ServeObserver::replica(const ReplicaState&) {}
 
 void serve(const ServeOptions& options, ServeObserver& observer) {
   if (options.store.empty()) throw Error(Errc::invalid_argument, "the store has an empty name");

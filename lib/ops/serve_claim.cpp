@@ -14,7 +14,7 @@ namespace ckpt::ops {
 namespace {
 
 /// What was handed over, as the producer's save would have found it.
-std::vector<source::TreeEntry> entries_of(const std::string& tree, const transport::Ticket& ticket) {
+std::vector<source::TreeEntry> entries_of(const std::string& tree, const doors::Ticket& ticket) {
   auto entries = source::arrange(
       source::collect_tree({.operands = {tree}, .directory = std::nullopt, .owner = ticket.save.owner}));
   const auto& implied = ticket.implied_directories;
@@ -56,9 +56,8 @@ void fill_in(ServedSave& served, const SaveReport& report) {
 
 }  // namespace
 
-ServedSave serve_claim(transport::Claim& claim, const std::string& door, const ServeOptions& options,
-                       Monitor& monitor) {
-  const transport::Ticket& ticket = claim.ticket();
+ServedSave serve_claim(doors::Claim& claim, const std::string& door, const ServeOptions& options, Monitor& monitor) {
+  const doors::Ticket& ticket = claim.ticket();
   ServedSave served{.door = door,
                     .step = ticket.save.step,
                     .rank = ticket.save.rank,
@@ -94,7 +93,7 @@ ServedSave serve_claim(transport::Claim& claim, const std::string& door, const S
   } catch (const std::bad_alloc&) {
     fail("out of memory");
   }
-  served.total_seconds = std::max(0.0, static_cast<double>(transport::now_ns() - ticket.created_ns) / 1e9);
+  served.total_seconds = std::max(0.0, static_cast<double>(doors::now_ns() - ticket.created_ns) / 1e9);
   return served;
 }
 

@@ -2,7 +2,7 @@
 // One save that was taken from a door, on its way into the store.
 #pragma once
 
-#include "transport/door.hpp"
+#include "doors/door.hpp"
 
 #include <ckpt/monitor.hpp>
 #include <ckpt/serve.hpp>
@@ -13,7 +13,7 @@ namespace ckpt::ops {
 
 /// Fetches, saves, and tells the claim what came of it. Throws interrupted, with the claim released; everything else
 /// that goes wrong is in the outcome.
-[[nodiscard]] ServedSave serve_claim(transport::Claim& claim, const std::string& door, const ServeOptions& options,
+[[nodiscard]] ServedSave serve_claim(doors::Claim& claim, const std::string& door, const ServeOptions& options,
                                      Monitor& monitor);
 
 }  // namespace ckpt::ops

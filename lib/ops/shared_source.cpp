@@ -13,6 +13,16 @@ std::string SharedSource::manifest(const format::BaseCheckpoint& checkpoint, boo
   return replica_->manifest(checkpoint, retired);
 }
 
+std::optional<std::string> SharedSource::other_form(const transport::FormRequest& request) {
+  const std::lock_guard lock(mutex_);
+  if (form_ && form_->request == request) return form_->manifest;
+  std::erase_if(pieces_, [](const Piece& piece) { return piece.file.other_form; });
+  form_.reset();
+  auto manifest = replica_->other_form(request);
+  if (manifest) form_ = {.request = request, .manifest = *manifest};
+  return manifest;
+}
+
 std::shared_ptr<const Bytes> SharedSource::read(const transport::FileName& file, std::uint64_t offset,
                                                 std::uint64_t size) {
   const std::lock_guard lock(mutex_);

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace ckpt::ops {
@@ -20,6 +21,7 @@ class SharedSource {
   [[nodiscard]] std::string name() const { return replica_->name(); }
   [[nodiscard]] transport::Inventory inventory();
   [[nodiscard]] std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired);
+  [[nodiscard]] std::optional<std::string> other_form(const transport::FormRequest& request);
   /// At most transport::max_piece bytes from `offset` on.
   [[nodiscard]] std::shared_ptr<const Bytes> read(const transport::FileName& file, std::uint64_t offset,
                                                   std::uint64_t size);
@@ -33,7 +35,13 @@ class SharedSource {
     std::shared_ptr<const Bytes> bytes;
   };
 
+  struct Form {
+    transport::FormRequest request;
+    std::string manifest;
+  };
+
   std::mutex mutex_;
+  std::optional<Form> form_;  ///< that was made last
   std::unique_ptr<transport::Replica> replica_;
   std::size_t limit_ = 64;   ///< pieces
   std::list<Piece> pieces_;  ///< the newest is at the end

@@ -2,11 +2,11 @@
 // Handing a state over: find it, fill in a ticket, and give both to a door.
 #include <ckpt/stage.hpp>
 
+#include "doors/doors.hpp"
+#include "doors/spool_outlet.hpp"
 #include "ops/save_input.hpp"
 #include "store/attempts.hpp"
 #include "store/store.hpp"
-#include "transport/doors.hpp"
-#include "transport/spool_outlet.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-StageReport report_of(const StageOptions& options, const transport::Ticket& ticket, const transport::Receipt& receipt,
+StageReport report_of(const StageOptions& options, const doors::Ticket& ticket, const doors::Receipt& receipt,
                       std::string door) {
   return {.step = options.save.step,
           .attempt = ticket.save.attempt,
@@ -25,6 +25,7 @@ StageReport report_of(const StageOptions& options, const transport::Ticket& tick
           .world_size = options.save.world_size,
           .state = receipt.state,
           .reason = receipt.reason,
+          .id = receipt.id,
           .door = std::move(door),
           .how = receipt.how,
           .files = ticket.files,
@@ -35,28 +36,28 @@ StageReport report_of(const StageOptions& options, const transport::Ticket& tick
 StageReport stage_in_spool(const StageOptions& options, Monitor& monitor) {
   if (options.save.store.empty()) throw Error(Errc::invalid_argument, "the store has an empty name");
   const store::Store store = store::Store::open_for_writing(options.save.store, options.save.create);
-  const std::string path = options.spool.empty() ? transport::own_spool_path(store.path()) : options.spool;
-  transport::Spool spool = transport::Spool::make(path, store.path());
+  const std::string path = options.spool.empty() ? doors::own_spool_path(store.path()) : options.spool;
+  doors::Spool spool = doors::Spool::make(path, store.path());
   ops::SaveInput input = ops::find_input(options.save, spool.scratch(), monitor);
-  transport::Parcel parcel{.options = options,
-                           .ticket = transport::make_ticket(options.save, input.entries),
-                           .entries = std::move(input.entries)};
+  doors::Parcel parcel{.options = options,
+                       .ticket = doors::make_ticket(options.save, input.entries),
+                       .entries = std::move(input.entries)};
   std::optional<std::uint64_t>& attempt = parcel.ticket.save.attempt;
   if (!attempt) attempt = store::highest_attempt(store);
   store::open_attempt(store, *attempt);
-  const auto receipt = transport::SpoolOutlet(std::move(spool), store.path()).hand_over(parcel, monitor);
+  const auto receipt = doors::SpoolOutlet(std::move(spool), store.path()).hand_over(parcel, monitor);
   return report_of(options, parcel.ticket, receipt, path);
 }
 
 StageReport stage_in_queue(const StageOptions& options, Monitor& monitor) {
   ops::SaveInput input = ops::find_input(options.save, ".", monitor);
-  const transport::Parcel parcel{.options = options,
-                                 .ticket = transport::make_ticket(options.save, input.entries),
-                                 .entries = std::move(input.entries)};
+  const doors::Parcel parcel{.options = options,
+                             .ticket = doors::make_ticket(options.save, input.entries),
+                             .entries = std::move(input.entries)};
   for (std::size_t i = 0;; ++i) {
     const std::string& address = options.to[i];
     try {
-      const auto receipt = transport::open_queue_outlet(address, options)->hand_over(parcel, monitor);
+      const auto receipt = doors::open_queue_outlet(address, options)->hand_over(parcel, monitor);
       return report_of(options, parcel.ticket, receipt, address);
     } catch (const Error& error) {
       if (error.code() != Errc::busy || i + 1 == options.to.size()) throw;

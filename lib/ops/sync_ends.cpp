@@ -24,7 +24,7 @@ std::vector<std::string> command_of(const std::string& name, const PeerOptions& 
   std::vector<std::string> command = peer.rsh;
   if (command.empty()) throw Error(Errc::invalid_argument, "the remote shell has an empty name");
   command.push_back(remote.host);
-  command.push_back("ckpt-sync --server " + transport::shell_word(remote.path));
+  command.push_back("ckpt-sync --server -- " + transport::shell_word(remote.path));
   return command;
 }
 

@@ -52,7 +52,11 @@ class Planner {
       if (entry.retired && there_.committed.contains(entry.identity) && !here_.committed.contains(entry.identity))
         retire(entry.identity);
     }
-    for (const ReplicaCheckpoint& entry : request_.chosen) add(entry, 0);
+    for (const ReplicaCheckpoint& entry : request_.chosen) (void)add(entry, 0);
+    if (request_.whole) {
+      for (const std::uint64_t step : source_.unreadable)
+        plan_.conflicts.push_back("step " + std::to_string(step) + " can't be read at the source");
+    }
     if (request_.gather) add_shards();
     if (request_.remove && request_.whole) add_removals();
     return std::move(plan_);
@@ -67,22 +71,32 @@ class Planner {
     leaves_.insert(identity.step);
   }
 
-  void add(const ReplicaCheckpoint& entry, int depth) {
+  /// False if it can't be there; why is among the conflicts.
+  bool add(const ReplicaCheckpoint& entry, int depth) {
     const bool is_there = entry.retired ? there_.has(entry.identity) : there_.committed.contains(entry.identity);
-    if (is_there || !added_.insert({entry.identity, entry.retired}).second) return;
+    if (is_there) return true;
+    const auto [known, is_new] = added_.emplace(std::pair(entry.identity, entry.retired), false);
+    if (!is_new) return known->second;
     if (depth > deepest) throw Error(Errc::malformed, "checkpoints depend on each other in a circle");
-    if (!entry.retired && !is_free(entry)) return;
+    if (!entry.retired && !is_free(entry)) return false;
     for (const BaseCheckpoint& base : entry.bases) {
       if (there_.has(base)) continue;
       const ReplicaCheckpoint* found = here_.find(base);
-      if (found == nullptr) {
-        plan_.conflicts.push_back("step " + std::to_string(entry.identity.step) + " depends on step " +
-                                  std::to_string(base.step) + ", which isn't at the source any more");
-        return;
-      }
-      add(*found, depth + 1);
+      if (found != nullptr && add(*found, depth + 1)) continue;
+      plan_.conflicts.push_back("step " + std::to_string(entry.identity.step) + " depends on step " +
+                                std::to_string(base.step) +
+                                (found == nullptr ? ", which isn't at the source any more" : ", which can't be sent"));
+      return false;
     }
+    known->second = true;
     plan_.send.push_back(entry);
+    if (depth > 0 && !is_chosen(entry)) plan_.only_as_bases.push_back(entry.identity);
+    return true;
+  }
+
+  [[nodiscard]] bool is_chosen(const ReplicaCheckpoint& entry) const {
+    return request_.whole || std::any_of(request_.chosen.begin(), request_.chosen.end(),
+                                         [&](const auto& chosen) { return chosen.identity == entry.identity; });
   }
 
   bool is_free(const ReplicaCheckpoint& entry) {
@@ -96,16 +110,24 @@ class Planner {
 
   void add_shards() {
     std::set<std::pair<store::SetKey, std::uint32_t>> there;
-    for (const ReplicaShard& shard : destination_.shards) there.emplace(shard.set, shard.rank);
+    std::map<store::SetKey, std::uint32_t> counts;
+    for (const ReplicaShard& shard : destination_.shards) {
+      if (there.emplace(shard.set, shard.rank).second) ++counts[shard.set];
+    }
     for (const ReplicaShard& shard : source_.shards) {
       const bool is_committed = there_.by_step.contains(shard.set.step);
-      if (!is_committed && !there.contains({shard.set, shard.rank})) plan_.shards.push_back(shard);
+      const bool is_there = there.contains({shard.set, shard.rank});
+      // One who died had completed the set and not committed it: offering it again helps it over the line.
+      const bool is_complete = counts[shard.set] == shard.set.world_size;
+      if (!is_committed && (!is_there || is_complete)) plan_.shards.push_back(shard);
     }
   }
 
   void add_removals() {
     for (const auto& [step, entry] : there_.by_step) {
-      if (!here_.by_step.contains(step) && !leaves_.contains(step)) plan_.remove.push_back(step);
+      const bool is_here =
+          here_.by_step.contains(step) || std::ranges::find(source_.unreadable, step) != source_.unreadable.end();
+      if (!is_here && !leaves_.contains(step)) plan_.remove.push_back(step);
     }
   }
 
@@ -116,8 +138,8 @@ class Planner {
   std::string name_;
   Lookup here_;
   SyncPlan plan_;
-  std::set<std::pair<BaseCheckpoint, bool>> added_;
-  std::set<std::uint64_t> leaves_;  ///< steps that get free
+  std::map<std::pair<BaseCheckpoint, bool>, bool> added_;  ///< whether it's sent, or can't be
+  std::set<std::uint64_t> leaves_;                         ///< steps that get free
 };
 
 }  // namespace
@@ -125,6 +147,16 @@ class Planner {
 SyncPlan plan_sync(const SyncRequest& request, const Inventory& source, const Inventory& destination,
                    const std::string& destination_name) {
   return Planner(request, source, destination, destination_name).run();
+}
+
+std::optional<BaseCheckpoint> newest_whole(const Inventory& source, const Inventory& destination) {
+  const Lookup here(source);
+  std::optional<BaseCheckpoint> newest;
+  for (const ReplicaCheckpoint& entry : destination.checkpoints) {
+    if (entry.retired || entry.marked || !entry.bases.empty() || !here.committed.contains(entry.identity)) continue;
+    if (!newest || entry.identity.step > newest->step) newest = entry.identity;
+  }
+  return newest;
 }
 
 std::vector<ReplicaCheckpoint> choose_checkpoints(const Inventory& source, const Selector& which,
@@ -135,7 +167,7 @@ std::vector<ReplicaCheckpoint> choose_checkpoints(const Inventory& source, const
     if (which.kind == Selector::Kind::id && to_hex(entry.identity.id).starts_with(which.id_prefix)) return {entry};
     if (entry.retired) continue;
     if (which.kind == Selector::Kind::step && entry.identity.step == which.step) return {entry};
-    committed.push_back(&entry);
+    if (!entry.marked) committed.push_back(&entry);
   }
   if (which.kind == Selector::Kind::latest && which.back < committed.size())
     return {*committed[committed.size() - 1 - which.back]};

@@ -7,6 +7,7 @@
 #include <ckpt/address.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,16 +22,21 @@ struct SyncRequest {
 };
 
 struct SyncPlan {
-  std::vector<format::BaseCheckpoint> retire;      ///< committed there, retired here
-  std::vector<transport::ReplicaCheckpoint> send;  ///< each after what it depends on
-  std::vector<transport::ReplicaShard> shards;     ///< of sets
-  std::vector<std::uint64_t> remove;               ///< steps
-  std::vector<std::string> conflicts;              ///< why something can't be sent
+  std::vector<format::BaseCheckpoint> retire;         ///< committed there, retired here
+  std::vector<transport::ReplicaCheckpoint> send;     ///< each after what it depends on
+  std::vector<format::BaseCheckpoint> only_as_bases;  ///< of `send`, those that nobody asked for
+  std::vector<transport::ReplicaShard> shards;        ///< of sets
+  std::vector<std::uint64_t> remove;                  ///< steps
+  std::vector<std::string> conflicts;                 ///< why something can't be sent
 };
 
 /// `source` holds all that may be sent; a base that isn't chosen is sent too if it isn't there.
 [[nodiscard]] SyncPlan plan_sync(const SyncRequest& request, const transport::Inventory& source,
                                  const transport::Inventory& destination, const std::string& destination_name);
+
+/// The newest checkpoint that both hold, and the destination without a base: chains on it are short there too.
+[[nodiscard]] std::optional<format::BaseCheckpoint> newest_whole(const transport::Inventory& source,
+                                                                 const transport::Inventory& destination);
 
 /// The checkpoints that a selector names; all of them without one. Throws not_found.
 [[nodiscard]] std::vector<transport::ReplicaCheckpoint> choose_checkpoints(const transport::Inventory& source,

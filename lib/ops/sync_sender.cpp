@@ -8,6 +8,7 @@
 #include <ckpt/error.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <thread>
 
 namespace ckpt::ops {
@@ -36,7 +37,15 @@ std::uint64_t SyncSender::send(const transport::ReplicaCheckpoint& checkpoint) {
 }
 
 std::uint64_t SyncSender::send_once(const transport::ReplicaCheckpoint& checkpoint) {
-  const std::string text = source_.manifest(checkpoint.identity, checkpoint.retired);
+  return send_form(checkpoint, source_.manifest(checkpoint.identity, checkpoint.retired), false);
+}
+
+std::uint64_t SyncSender::send_other_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& manifest) {
+  return send_form(checkpoint, manifest, true);
+}
+
+std::uint64_t SyncSender::send_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& text,
+                                    bool other) {
   const format::Manifest manifest = format::decode_manifest(text, "a manifest of '" + source_.name() + "'");
   if (manifest.identity() != checkpoint.identity)
     throw Error(Errc::malformed, "'" + source_.name() + "' gives another manifest than it was asked for");
@@ -48,6 +57,7 @@ std::uint64_t SyncSender::send_once(const transport::ReplicaCheckpoint& checkpoi
   for (std::uint32_t shard = 0; shard < manifest.shards.size(); ++shard) {
     const transport::FileName file{.checkpoint = checkpoint.identity,
                                    .retired = checkpoint.retired,
+                                   .other_form = other,
                                    .set = {},
                                    .file = manifest.shards[shard].file};
     moved += send_file(file, shard, (*held)[shard], manifest.shards[shard].size);
@@ -72,7 +82,8 @@ std::uint64_t SyncSender::send_file(const transport::FileName& file, std::uint32
   for (std::uint64_t at = held; at < size;) {
     require_no_stop(monitor_);
     // To the next multiple, so that destinations that go on at different places soon read the same pieces.
-    const std::uint64_t count = std::min(transport::max_piece - at % transport::max_piece, size - at);
+    const std::uint64_t piece = piece_size();
+    const std::uint64_t count = std::min(piece - at % piece, size - at);
     const auto bytes = source_.read(file, at, count);
     destination_.write(shard, *bytes);
     at += count;
@@ -81,6 +92,13 @@ std::uint64_t SyncSender::send_file(const transport::FileName& file, std::uint32
     keep_to_rate(count);
   }
   return size - held;
+}
+
+/// So that no piece takes longer than a second, and the other side doesn't find this one silent.
+std::uint64_t SyncSender::piece_size() const {
+  constexpr std::uint64_t least = 4096;
+  if (peer_.bytes_per_second == 0) return transport::max_piece;
+  return std::clamp(std::bit_floor(peer_.bytes_per_second), least, transport::max_piece);
 }
 
 void SyncSender::keep_to_rate(std::uint64_t bytes) {

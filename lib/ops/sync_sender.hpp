@@ -24,12 +24,16 @@ class SyncSender {
   /// Returns how many bytes of containers moved. Throws as the replicas do.
   std::uint64_t send(const transport::ReplicaCheckpoint& checkpoint);
   std::uint64_t send(const transport::ReplicaShard& shard);
+  /// In the form that the source has made, which `manifest` describes.
+  std::uint64_t send_other_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& manifest);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   std::uint64_t send_once(const transport::ReplicaCheckpoint& checkpoint);
+  std::uint64_t send_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& text, bool other);
   std::uint64_t send_file(const transport::FileName& file, std::uint32_t shard, std::uint64_t held, std::uint64_t size);
+  [[nodiscard]] std::uint64_t piece_size() const;
   void keep_to_rate(std::uint64_t bytes);
 
   SharedSource& source_;

@@ -102,7 +102,9 @@ class StreamReader {
     const Message hello = wire_.receive();
     if (hello.type != MessageType::hello) throw Error(Errc::malformed, "this is no stream of ckpt-sync");
     FieldReader in(hello.payload);
-    (void)transport::get_hello(in);
+    // No one answers, so there's nothing to agree on.
+    if (transport::get_hello(in).version != transport::protocol_version)
+      throw Error(Errc::unsupported, "the stream is of another version of ckpt-sync, which this one can't read");
     while (true) {
       const auto message = wire_.receive_or_end();
       if (!message) throw Error(Errc::malformed, "the stream is cut off");
@@ -177,6 +179,7 @@ std::uint64_t write_sync_stream(const SyncStreamOptions& options, SyncObserver& 
   Wire wire(nothing(), own_copy(options.fd), "the stream", patience_of(options.peer), observer);
   StreamSink sink(wire, inventory_of(options.have));
   const transport::Inventory here = source.inventory();
+  if (!here.is_store) throw Error(Errc::not_found, "'" + options.store + "' is not a store");
   ops::SyncPlan plan =
       ops::plan_sync({.chosen = ops::choose_checkpoints(here, options.which, options.store), .replace = true}, here,
                      sink.inventory(), "the other side");

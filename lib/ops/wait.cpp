@@ -3,13 +3,13 @@
 #include <ckpt/wait.hpp>
 
 #include "core/stop.hpp"
+#include "doors/spool_places.hpp"
 #include "format/damaged.hpp"
 #include "os/file_lock.hpp"
 #include "store/attempts.hpp"
 #include "store/pending_set.hpp"
 #include "store/skipping.hpp"
 #include "store/store.hpp"
-#include "transport/spool_places.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -23,9 +23,9 @@ namespace ckpt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using transport::Entry;
-using transport::Spool;
-using transport::Stage;
+using doors::Entry;
+using doors::Spool;
+using doors::Stage;
 
 constexpr auto poll = std::chrono::milliseconds(25);
 constexpr auto worker_pause = std::chrono::seconds(1);
@@ -85,12 +85,12 @@ class Waiter {
   Look look() {
     const std::uint64_t attempt = store::highest_attempt(store_);
     Look look;
-    spools_ = transport::reachable_spools(store_.path(), options_.spools);
+    spools_ = doors::reachable_spools(store_.path(), options_.spools);
     for (const Spool& spool : spools_) {
       for (const Stage stage : {Stage::incoming, Stage::staged}) {
         for (const Entry& entry : spool.entries(stage)) {
           if (entry.name.set.attempt < attempt) continue;
-          const auto trouble = transport::read_trouble(entry);
+          const auto trouble = doors::read_trouble(entry);
           look.moving[entry.name.set.step] = trouble ? trouble->reason : "staged";
         }
       }
@@ -112,7 +112,7 @@ class Waiter {
   }
 
   static void note_failure(const Entry& entry, Look& look) {
-    const auto trouble = transport::read_trouble(entry);
+    const auto trouble = doors::read_trouble(entry);
     look.failed[entry.name.set.step] = (trouble ? trouble->reason : std::string("for a reason that isn't known")) +
                                        "; it's kept in '" + entry.path + "'";
   }
@@ -163,7 +163,7 @@ class Waiter {
     next_start_ = Clock::now() + worker_pause;
     for (const Spool& spool : spools_) {
       const bool has_work = !spool.entries(Stage::staged).empty() || !spool.entries(Stage::incoming).empty();
-      if (has_work && !transport::is_drained_by_someone(spool)) options_.start_worker(spool.path());
+      if (has_work && !doors::is_drained_by_someone(spool)) options_.start_worker(spool.path());
     }
   }
 

@@ -12,6 +12,7 @@ namespace ckpt::transport {
 namespace {
 
 constexpr std::size_t most_ahead = 8;
+constexpr auto every = std::chrono::seconds(10);
 
 std::string key_of(const FileName& file) {
   FieldWriter out;
@@ -33,6 +34,12 @@ PipeReplica::PipeReplica(Wire wire, std::shared_ptr<const void> lifeline)
   FieldReader in(message.payload);
   const Hello hello = get_hello(in);
   if (hello.version == 0) throw Error(Errc::unsupported, "'" + wire_.peer() + "' speaks no version of the protocol");
+  alive_ = std::make_unique<SignOfLife>(every, [this] { send(MessageType::alive, {}); });
+}
+
+void PipeReplica::send(MessageType type, ByteView payload) {
+  const std::lock_guard lock(sending_);
+  wire_.send(type, payload);
 }
 
 Bytes PipeReplica::answer() {
@@ -52,7 +59,7 @@ Bytes PipeReplica::answer() {
 
 Bytes PipeReplica::ask(MessageType type, ByteView payload) {
   settle_reads();
-  wire_.send(type, payload);
+  send(type, payload);
   return answer();
 }
 
@@ -77,7 +84,7 @@ void PipeReplica::request(const Ahead& ahead) {
   out.number(ahead.offset).number(ahead.size);
   Bytes payload = out.take();
   append(payload, as_bytes(ahead.file));
-  wire_.send(MessageType::read, payload);
+  send(MessageType::read, payload);
   ahead_.push_back(ahead);
 }
 
@@ -110,6 +117,14 @@ void PipeReplica::read(const FileName& file, std::uint64_t offset, std::span<std
   const Bytes bytes = answer();
   if (bytes.size() != into.size()) throw Error(Errc::malformed, "'" + wire_.peer() + "' sends other bytes than asked");
   std::copy(bytes.begin(), bytes.end(), into.begin());
+}
+
+std::optional<std::string> PipeReplica::other_form(const FormRequest& request) {
+  FieldWriter out;
+  put(out, request);
+  const Bytes payload = ask(MessageType::other_form, out.take());
+  if (payload.empty()) return std::nullopt;
+  return std::string(as_text(payload));
 }
 
 Bytes PipeReplica::read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank, std::uint64_t block) {
@@ -147,7 +162,7 @@ void PipeReplica::write(std::uint32_t shard, ByteView bytes) {
   out.number(shard);
   Bytes payload = out.take();
   append(payload, bytes);
-  wire_.send(MessageType::write, payload);
+  send(MessageType::write, payload);
 }
 
 bool PipeReplica::commit() {
@@ -164,14 +179,10 @@ void PipeReplica::retire(const format::BaseCheckpoint& checkpoint) {
 
 Removal PipeReplica::remove(const std::vector<std::uint64_t>& steps) {
   FieldWriter out;
-  out.number(steps.size());
-  for (const std::uint64_t step : steps) out.number(step);
+  put(out, steps);
   const Bytes payload = ask(MessageType::remove, out.take());
   FieldReader in(payload);
-  Removal removal{.removed = in.number(), .refused = {}};
-  removal.refused.resize(in.count(4));
-  for (std::string& why : removal.refused) why = in.text(1U << 16U);
-  return removal;
+  return get_removal(in);
 }
 
 }  // namespace ckpt::transport

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "transport/replica.hpp"
+#include "transport/sign_of_life.hpp"
 #include "transport/wire.hpp"
 
 #include <deque>
 #include <memory>
+#include <mutex>
 
 namespace ckpt::transport {
 
@@ -20,6 +22,7 @@ class PipeReplica final : public Replica {
   [[nodiscard]] Inventory inventory() override;
   [[nodiscard]] std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired) override;
   void read(const FileName& file, std::uint64_t offset, std::span<std::byte> into) override;
+  [[nodiscard]] std::optional<std::string> other_form(const FormRequest& request) override;
   [[nodiscard]] Bytes read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank,
                                  std::uint64_t block) override;
   [[nodiscard]] std::optional<std::vector<std::uint64_t>> prepare(const Offer& offer) override;
@@ -40,6 +43,7 @@ class PipeReplica final : public Replica {
   };
 
   [[nodiscard]] Bytes ask(MessageType type, ByteView payload);
+  void send(MessageType type, ByteView payload);
   [[nodiscard]] Bytes answer();
   void request(const Ahead& ahead);
   void settle_reads();
@@ -47,6 +51,8 @@ class PipeReplica final : public Replica {
   std::shared_ptr<const void> lifeline_;  // before wire_, which is closed first
   Wire wire_;
   std::deque<Ahead> ahead_;
+  std::mutex sending_;
+  std::unique_ptr<SignOfLife> alive_;  ///< the other side may wait for this one longer than it's patient with silence
 };
 
 }  // namespace ckpt::transport

@@ -18,6 +18,7 @@ ReplicaCheckpoint entry_of(const RcloneCheckpoint& found) {
   const format::Manifest& manifest = *found.manifest;
   ReplicaCheckpoint entry{.identity = manifest.identity(),
                           .retired = found.retired,
+                          .marked = manifest.is_marked(),
                           .attempt = manifest.attempt,
                           .raw_bytes = 0,
                           .stored_bytes = manifest.stored_bytes(),
@@ -54,9 +55,15 @@ Inventory RcloneReplica::inventory() {
   containers_.reset();
   Inventory inventory;
   if (listing().description() != RcloneListing::Description::whole) return inventory;
+  inventory.is_store = true;
   for (const bool retired : {false, true}) {
     for (const auto& [directory, found] : listing().checkpoints()) {
-      if (found.retired == retired && found.is_sound()) inventory.checkpoints.push_back(entry_of(found));
+      if (found.retired != retired) continue;
+      const auto step = store::parse_step_name(directory);
+      if (found.is_sound())
+        inventory.checkpoints.push_back(entry_of(found));
+      else if (step && !found.cut_text)  // what was never finished is no checkpoint
+        inventory.unreadable.push_back(*step);
     }
   }
   return inventory;
@@ -180,33 +187,51 @@ format::Manifest RcloneReplica::named_apart(const std::string& directory, format
 void RcloneReplica::require_bases(const format::Manifest& manifest) {
   for (const format::BaseCheckpoint& base : manifest.bases) {
     if (listing().find(base, true) != nullptr) continue;
-    throw format::Damaged(DamageKind::missing, 0, 0,
-                          "'" + remote_.address(store::step_name(manifest.step)) + "' is stored against step " +
-                              std::to_string(base.step) + ", which isn't there");
+    throw Error(Errc::not_found, "'" + remote_.address(store::step_name(manifest.step)) + "' is stored against step " +
+                                     std::to_string(base.step) + ", which isn't there");
   }
 }
 
-/// There a base may be stored in another way than here, in longer chains.
-void RcloneReplica::require_short_chains(const format::Manifest& manifest, const std::string& directory) {
-  for (std::uint32_t rank = 0; rank < manifest.shards.size(); ++rank) {
-    const auto stored = containers();
+/// Each container says of itself what the manifest says of it, and its blocks lead to full ones: there a base may be
+/// stored in another way than here, in longer chains.
+void RcloneReplica::require_agreement(const format::Manifest& manifest) {
+  const auto identity = manifest.identity();
+  for (const format::ManifestShard& shard : manifest.shards) {
     const RcloneContainers fresh(remote_, [&](const format::BaseCheckpoint&, std::uint32_t) {
-      return RcloneContainers::Place{.object = directory + "/" + manifest.shards[rank].file,
-                                     .shard = manifest.shards[rank]};
+      return RcloneContainers::Place{.object = directory_ + "/" + shard.file, .shard = shard};
     });
-    const auto container = fresh.open(manifest.identity(), rank);
-    const auto& table = container->catalog().bases;
+    const auto container = fresh.open(identity, shard.rank);
+    const format::ShardInfo& info = container->catalog().shard;
+    if (info.rank != shard.rank || info.step != manifest.step || info.world_size != manifest.world_size)
+      throw Error(Errc::malformed,
+                  "what came as '" + shard.file + "' is another container than its manifest describes");
+    const auto stored = containers();
     for (const format::BlockRecord& block : container->index().blocks) {
-      if (!block.base || block.base->checkpoint == format::own_shard) continue;
-      const format::BaseCheckpoint& base = table.at(block.base->checkpoint);
-      if (base == manifest.identity()) continue;
-      const auto& blocks = stored->open(base, block.base->rank)->index().blocks;
-      if (block.base->block < blocks.size() && blocks[block.base->block].depth < block.depth) continue;
-      const std::string name = "'" + remote_.address(store::step_name(base.step)) + "'";
-      throw Error(Errc::unsupported, name + " is stored in longer chains than step " + std::to_string(manifest.step) +
-                                         ", which needs it, allows");
+      if (block.base && block.base->checkpoint != format::own_shard)
+        require_base(manifest, shard, container->catalog().bases.at(block.base->checkpoint), block, *stored);
     }
   }
+}
+
+void RcloneReplica::require_base(const format::Manifest& manifest, const format::ManifestShard& shard,
+                                 const format::BaseCheckpoint& base, const format::BlockRecord& block,
+                                 const RcloneContainers& stored) const {
+  const auto refuse = [&](const char* why) {
+    throw format::Damaged(DamageKind::altered, block.place, block.place + block.stored_size,
+                          "a block of '" + shard.file + "' " + why);
+  };
+  if (base == manifest.identity()) {
+    // Shards of one checkpoint refer to lower ranks only: so they never lead in a circle.
+    if (block.base->rank >= shard.rank) refuse("leads back to its own checkpoint");
+    return;
+  }
+  if (std::find(manifest.bases.begin(), manifest.bases.end(), base) == manifest.bases.end())
+    refuse("has a base that the manifest doesn't name");
+  const auto& blocks = stored.open(base, block.base->rank)->index().blocks;
+  if (block.base->block < blocks.size() && blocks[block.base->block].depth < block.depth) return;
+  throw Error(Errc::unsupported, "'" + remote_.address(store::step_name(base.step)) +
+                                     "' is stored in longer chains there than step " + std::to_string(manifest.step) +
+                                     ", which needs it, allows");
 }
 
 std::optional<std::vector<std::uint64_t>> RcloneReplica::prepare(const Offer& offer) {
@@ -240,7 +265,7 @@ bool RcloneReplica::commit() {
   if (!upload_) throw Error(Errc::malformed, "a commit of nothing");
   upload_->verify();
   const format::Manifest& manifest = upload_->manifest();
-  if (!manifest.bases.empty()) require_short_chains(manifest, directory_);
+  require_agreement(manifest);
   remote_.put(manifest_object(directory_), text_);
   listing().refresh(directory_);
   const RcloneCheckpoint* committed = listing().at(directory_);
@@ -303,7 +328,8 @@ Removal RcloneReplica::remove(const std::vector<std::uint64_t>& steps) {
     if (!found.retired && found.is_sound() && !found.manifest->is_marked()) newest_good = directory;
   }
   const auto refuse = [&](const std::string& directory, const std::string& why) {
-    removal.refused.push_back("'" + remote_.address(directory) + "' is not removed: " + why);
+    removal.refused.push_back({.step = store::parse_step_name(directory).value(),
+                               .why = "'" + remote_.address(directory) + "' is not removed: " + why});
   };
   for (const std::uint64_t step : steps) {
     const std::string directory = store::step_name(step);
@@ -344,8 +370,8 @@ Removal RcloneReplica::remove(const std::vector<std::uint64_t>& steps) {
                              [&](const std::string& directory) { return dependent_of(directory, true).empty(); });
     if (next == going.end()) next = going.begin();
     drop(*next);
+    removal.removed.push_back(store::parse_step_name(*next).value());
     going.erase(next);
-    ++removal.removed;
   }
   return removal;
 }

@@ -61,7 +61,10 @@ class RcloneReplica final : public Replica {
   void require_free(const std::string& directory, const format::Manifest& manifest, bool replace);
   [[nodiscard]] format::Manifest named_apart(const std::string& directory, format::Manifest manifest);
   void require_bases(const format::Manifest& manifest);
-  void require_short_chains(const format::Manifest& manifest, const std::string& directory);
+  void require_agreement(const format::Manifest& manifest);
+  void require_base(const format::Manifest& manifest, const format::ManifestShard& shard,
+                    const format::BaseCheckpoint& base, const format::BlockRecord& block,
+                    const RcloneContainers& stored) const;
   void remove_leftovers(const std::string& directory, const format::Manifest& manifest);
   void drop(const std::string& directory);
 

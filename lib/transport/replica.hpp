@@ -19,6 +19,7 @@ namespace ckpt::transport {
 struct ReplicaCheckpoint {
   format::BaseCheckpoint identity;
   bool retired = false;
+  bool marked = false;  ///< suspect, lossy or poisoned: never the latest
   std::uint64_t attempt = 0;
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;
@@ -35,6 +36,8 @@ struct ReplicaShard {
 };
 
 struct Inventory {
+  bool is_store = false;                       ///< false: nothing is there yet
+  std::vector<std::uint64_t> unreadable;       ///< steps whose manifest is damaged: what they are can't be told
   std::vector<ReplicaCheckpoint> checkpoints;  ///< committed ones by step, then retired ones
   std::vector<ReplicaShard> shards;
 };
@@ -43,9 +46,19 @@ struct Inventory {
 struct FileName {
   std::optional<format::BaseCheckpoint> checkpoint;
   bool retired = false;
-  store::SetKey set;  ///< without a checkpoint
+  bool other_form = false;  ///< the one that other_form() made
+  store::SetKey set;        ///< without a checkpoint
   std::string file;
   friend bool operator==(const FileName&, const FileName&) = default;
+};
+
+/// A form of a checkpoint that suits another store better.
+struct FormRequest {
+  format::BaseCheckpoint checkpoint;
+  std::vector<format::BaseCheckpoint> without;    ///< no block depends on these
+  std::optional<format::BaseCheckpoint> against;  ///< blocks may be stored against this one's, which both have
+  std::uint64_t most = 0;                         ///< bytes that it may have in all
+  friend bool operator==(const FormRequest&, const FormRequest&) = default;
 };
 
 /// A checkpoint that is to be written.
@@ -57,8 +70,12 @@ struct Offer {
 
 /// What a removal came to.
 struct Removal {
-  std::uint64_t removed = 0;
-  std::vector<std::string> refused;  ///< why others stay
+  struct Refused {
+    std::uint64_t step = 0;
+    std::string why;
+  };
+  std::vector<std::uint64_t> removed;  ///< steps
+  std::vector<Refused> refused;
 };
 
 /// Used from one thread. All calls throw busy where the other side can't be reached or is busy, damaged for what fails
@@ -76,6 +93,12 @@ class Replica {
   [[nodiscard]] virtual std::string manifest(const format::BaseCheckpoint& checkpoint, bool retired) = 0;
   /// Fills `into`, at most max_piece bytes. not_found if the file is gone: the manifest may name another by now.
   virtual void read(const FileName& file, std::uint64_t offset, std::span<std::byte> into) = 0;
+  /// Makes another form of a checkpoint, and gives its manifest's text; its files are read until the next call. Nothing
+  /// if it would be larger than is asked for, or can't be made here.
+  [[nodiscard]] virtual std::optional<std::string> other_form(const FormRequest& request) {
+    (void)request;
+    return std::nullopt;
+  }
   /// The decoded bytes of one block of a rank's shard. The caller checks them.
   [[nodiscard]] virtual Bytes read_block(const format::BaseCheckpoint& checkpoint, std::uint32_t rank,
                                          std::uint64_t block) = 0;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t longest_name = 255;
 constexpr std::size_t longest_words = 1U << 16U;
 constexpr std::size_t checkpoint_size = 4 + 32 + 8;
-constexpr std::size_t least_entry = checkpoint_size + 5 * 8;
+constexpr std::size_t least_entry = checkpoint_size + 6 * 8;
 constexpr std::size_t least_shard = 4 * 8 + 4 + 8 + 4 + 32;
 
 std::uint32_t narrow(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
@@ -75,12 +75,17 @@ ReplicaShard get_shard(FieldReader& in) {
 }
 
 void put(FieldWriter& out, const Inventory& inventory) {
+  out.number(inventory.is_store ? 1 : 0);
+  put(out, inventory.unreadable);
   out.number(inventory.checkpoints.size());
   for (const ReplicaCheckpoint& entry : inventory.checkpoints) {
     put(out, entry.identity);
-    out.number(entry.retired ? 1 : 0).number(entry.attempt).number(entry.raw_bytes).number(entry.stored_bytes);
-    out.number(entry.bases.size());
-    for (const format::BaseCheckpoint& base : entry.bases) put(out, base);
+    out.number(entry.retired ? 1 : 0)
+        .number(entry.marked ? 1 : 0)
+        .number(entry.attempt)
+        .number(entry.raw_bytes)
+        .number(entry.stored_bytes);
+    put(out, entry.bases);
   }
   out.number(inventory.shards.size());
   for (const ReplicaShard& shard : inventory.shards) put(out, shard);
@@ -88,26 +93,55 @@ void put(FieldWriter& out, const Inventory& inventory) {
 
 Inventory get_inventory(FieldReader& in) {
   Inventory inventory;
+  inventory.is_store = in.truth();
+  inventory.unreadable = get_steps(in);
   inventory.checkpoints.resize(in.count(least_entry));
   for (ReplicaCheckpoint& entry : inventory.checkpoints) {
     entry.identity = get_checkpoint(in);
     entry.retired = in.truth();
+    entry.marked = in.truth();
     entry.attempt = in.number();
     entry.raw_bytes = in.number();
     entry.stored_bytes = in.number();
-    entry.bases.resize(in.count(checkpoint_size));
-    for (format::BaseCheckpoint& base : entry.bases) base = get_checkpoint(in);
+    entry.bases = get_checkpoints(in);
   }
   inventory.shards.resize(in.count(least_shard));
   for (ReplicaShard& shard : inventory.shards) shard = get_shard(in);
   return inventory;
 }
 
+void put(FieldWriter& out, const std::vector<std::uint64_t>& steps) {
+  out.number(steps.size());
+  for (const std::uint64_t step : steps) out.number(step);
+}
+
+std::vector<std::uint64_t> get_steps(FieldReader& in) {
+  std::vector<std::uint64_t> steps(in.count(8));
+  for (std::uint64_t& step : steps) step = in.number(max_step);
+  return steps;
+}
+
+void put(FieldWriter& out, const Removal& removal) {
+  put(out, removal.removed);
+  out.number(removal.refused.size());
+  for (const Removal::Refused& refused : removal.refused) out.number(refused.step).text(refused.why);
+}
+
+Removal get_removal(FieldReader& in) {
+  Removal removal{.removed = get_steps(in), .refused = {}};
+  removal.refused.resize(in.count(8 + 4));
+  for (Removal::Refused& refused : removal.refused) {
+    refused.step = in.number(max_step);
+    refused.why = in.text(longest_words);
+  }
+  return removal;
+}
+
 void put(FieldWriter& out, const FileName& file) {
   out.number(file.checkpoint ? 1 : 0);
   if (file.checkpoint) {
     put(out, *file.checkpoint);
-    out.number(file.retired ? 1 : 0);
+    out.number(file.retired ? 1 : 0).number(file.other_form ? 1 : 0);
   } else {
     put_set(out, file.set);
   }
@@ -119,11 +153,40 @@ FileName get_file(FieldReader& in) {
   if (in.truth()) {
     file.checkpoint = get_checkpoint(in);
     file.retired = in.truth();
+    file.other_form = in.truth();
   } else {
     file.set = get_set(in);
   }
   file.file = get_name(in);
   return file;
+}
+
+void put(FieldWriter& out, const std::vector<format::BaseCheckpoint>& checkpoints) {
+  out.number(checkpoints.size());
+  for (const format::BaseCheckpoint& checkpoint : checkpoints) put(out, checkpoint);
+}
+
+std::vector<format::BaseCheckpoint> get_checkpoints(FieldReader& in) {
+  std::vector<format::BaseCheckpoint> checkpoints(in.count(checkpoint_size));
+  for (format::BaseCheckpoint& checkpoint : checkpoints) checkpoint = get_checkpoint(in);
+  return checkpoints;
+}
+
+void put(FieldWriter& out, const FormRequest& request) {
+  put(out, request.checkpoint);
+  put(out, request.without);
+  out.number(request.against ? 1 : 0);
+  if (request.against) put(out, *request.against);
+  out.number(request.most);
+}
+
+FormRequest get_form_request(FieldReader& in) {
+  FormRequest request;
+  request.checkpoint = get_checkpoint(in);
+  request.without = get_checkpoints(in);
+  if (in.truth()) request.against = get_checkpoint(in);
+  request.most = in.number();
+  return request;
 }
 
 void put(FieldWriter& out, const Offer& offer) {

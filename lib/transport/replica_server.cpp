@@ -2,51 +2,19 @@
 #include "transport/replica_server.hpp"
 
 #include "transport/replica_messages.hpp"
+#include "transport/sign_of_life.hpp"
 
 #include <ckpt/error.hpp>
 
-#include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <exception>
-#include <mutex>
-#include <thread>
+#include <utility>
 
 namespace ckpt::transport {
 namespace {
 
-/// Says once a second that this end is still at it, until the answer is there.
-class SignOfLife {
- public:
-  explicit SignOfLife(Wire& wire) : wire_(wire), thread_([this] { run(); }) {}
-  SignOfLife(const SignOfLife&) = delete;
-  SignOfLife& operator=(const SignOfLife&) = delete;
-  ~SignOfLife() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::seconds(1), [&] { return stop_; })) {
-      try {
-        wire_.send(MessageType::alive, {});
-      } catch (const std::exception&) {
-        return;  // the answer will meet the same
-      }
-    }
-  }
-
-  Wire& wire_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;
-  std::thread thread_;
-};
+/// While an answer takes long.
+constexpr auto every = std::chrono::seconds(1);
 
 class Server {
  public:
@@ -55,6 +23,7 @@ class Server {
   void run() {
     greet();
     while (auto message = wire_.receive_or_end()) {
+      if (message->type == MessageType::alive) continue;
       if (message->type == MessageType::write) {
         write(message->payload);
       } else {
@@ -68,7 +37,7 @@ class Server {
     const Message message = wire_.receive();
     if (message.type != MessageType::hello) throw Error(Errc::malformed, "the other side doesn't say hello");
     FieldReader in(message.payload);
-    (void)get_hello(in);
+    if (get_hello(in).version == 0) throw Error(Errc::unsupported, "the other side speaks no version of the protocol");
     FieldWriter out;
     put(out, Hello{.version = protocol_version, .features = 0});
     wire_.send(MessageType::hello, out.take());
@@ -90,6 +59,9 @@ class Server {
     Bytes payload;
     MessageType type = MessageType::done;
     try {
+      std::optional<SignOfLife> alive;
+      // Reads are quick, and many.
+      if (message.type != MessageType::read) alive.emplace(every, [this] { wire_.send(MessageType::alive, {}); });
       payload = handle(message);
     } catch (const Error& error) {
       FieldWriter out;
@@ -122,10 +94,15 @@ class Server {
         const auto rank = static_cast<std::uint32_t>(in.number(UINT32_MAX));
         return replica_.read_block(checkpoint, rank, in.number());
       }
+      case MessageType::other_form: {
+        const FormRequest request = get_form_request(in);
+        const std::string text = replica_.other_form(request).value_or(std::string());
+        const ByteView bytes = as_bytes(text);
+        return {bytes.begin(), bytes.end()};
+      }
       case MessageType::prepare: {
         failure_ = nullptr;
         const Offer offer = get_offer(in);
-        const SignOfLife alive(wire_);
         const auto held = replica_.prepare(offer);
         out.number(held ? 0 : 1);
         if (held) out.number(held->size());
@@ -135,7 +112,6 @@ class Server {
       case MessageType::prepare_shard: {
         failure_ = nullptr;
         const ReplicaShard shard = get_shard(in);
-        const SignOfLife alive(wire_);
         const auto held = replica_.prepare_shard(shard);
         out.number(held ? 0 : 1);
         if (held) out.number(*held);
@@ -143,18 +119,13 @@ class Server {
       }
       case MessageType::commit: {
         if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-        const SignOfLife alive(wire_);
         out.number(replica_.commit() ? 1 : 0);
         break;
       }
       case MessageType::retire: replica_.retire(get_checkpoint(in)); break;
       case MessageType::remove: {
-        std::vector<std::uint64_t> steps(in.count(8));
-        for (std::uint64_t& step : steps) step = in.number();
-        const SignOfLife alive(wire_);
-        const Removal removal = replica_.remove(steps);
-        out.number(removal.removed).number(removal.refused.size());
-        for (const std::string& why : removal.refused) out.text(why);
+        const std::vector<std::uint64_t> steps = get_steps(in);
+        put(out, replica_.remove(steps));
         break;
       }
       default: throw Error(Errc::malformed, "a request that isn't known");

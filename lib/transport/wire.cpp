@@ -142,6 +142,9 @@ void Wire::write_exactly(ByteView data) {
 }
 
 void Wire::send(MessageType type, ByteView payload) {
+  if (payload.size() > max_payload)
+    throw Error(Errc::unsupported,
+                "a message of " + std::to_string(payload.size()) + " bytes is more than '" + peer_ + "' would take");
   std::array<std::byte, head_size> head{};
   store_le(head.data(), static_cast<std::uint32_t>(payload.size()));
   head[4] = static_cast<std::byte>(type);

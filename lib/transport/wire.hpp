@@ -42,10 +42,11 @@ enum class MessageType : std::uint8_t {
   retire = 23,
   remove = 24,
   prepare_shard = 25,
+  other_form = 26,
   // Answers.
   done = 64,
   failure = 65,
-  alive = 66,  ///< still at it
+  alive = 66,  ///< still at it; from both sides, at any time between other messages
 };
 
 struct Message {

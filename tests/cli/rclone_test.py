@@ -265,7 +265,7 @@ def test_a_manifest_and_a_description_that_were_cut_off_are_written_anew():
         for size in sizes:
             env = dict(stand_in(f"rcat */{name}", "cut"), STAND_IN_BYTES=str(size))
             sync("st", local(), env=env, expect=(75,), stderr=True)
-            sync(local(), "back", stderr=None)
+            sync(local(), "back", expect=(0, 2), stderr=None)
             check(not os.path.isdir("back/0000000001"), "it can be seen")
     sync("st", local(), stderr=None)
     same("st", "there")
@@ -304,10 +304,12 @@ def test_term_ends_a_transfer_at_once():
 def test_an_object_that_is_cut_or_gone_is_sent_anew():
     save(1, 2, 3)
     sync("st", local())
+    sync("st", "back")
     os.truncate(container(2), 1000)
     os.remove(container(3))
-    done = sync(local(), "back", expect=None)
+    done = sync("--delete", local(), "back", expect=(2,))
     check(b"0000000002" in done.stderr and b"0000000003" in done.stderr, lambda: f"not named: {done.stderr}")
+    same("st", "back")
     check(sorted(moved("st", local())) == [2, 3], "it isn't sent anew")
     same("st", "there")
 

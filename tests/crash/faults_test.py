@@ -212,8 +212,25 @@ class Prune(Scenario):
         save("in2", "world/st@2")
 
 
+class Compress(Scenario):
+    """a compression that stores the newest in full"""
+    command, committed = ("ckpt-compress", "--newest-full", "world/st"), True
+    intact = {1: "in1", 3: "in3"}
+
+    def setup(self):
+        super().setup()
+        save("in2", "world/st@2")
+        save("in3", "world/st@3")
+
+    def may_be_now(self, step):
+        return ("in2",)
+
+    def finish(self, claimed):
+        run("ckpt-compress", "--newest-full", "world/st", stderr=False)
+
+
 SCENARIOS = {cls.__name__: cls for cls in (NewStep, NewStepReadBack, NewStore, FirstRank, LastRank, Replace,
-                                           ReplaceThenBack, ReplaceDamaged, Resumed, Repair, Prune)}
+                                           ReplaceThenBack, ReplaceDamaged, Resumed, Repair, Prune, Compress)}
 
 
 class Player:
@@ -295,7 +312,7 @@ class Player:
             check(code == 0 or self.stderr or (repair and code == 1), "a failure without a message")
             op = self.log[at - 1][0] if at <= len(self.log) else ""
             # And what a prune can't delete it leaves to the next one, with a warning.
-            warned = isinstance(self.scenario, (Repair, Prune)) and b"warning" in self.stderr
+            warned = isinstance(self.scenario, (Repair, Prune, Compress)) and b"warning" in self.stderr
             check(warned or not (mode == "eio" and code == 0 and op in ("fsync", "fdatasync")),
                   "a failed sync went unnoticed")
         elif mode in ("eintr", "short"):

@@ -6,6 +6,7 @@
 #include <ckpt/monitor.hpp>
 #include <ckpt/save.hpp>
 #include <ckpt/state.hpp>
+#include <ckpt/sync.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -58,6 +59,8 @@ class CKPT_API ServeObserver : public Monitor {
   virtual void turn(const std::vector<DoorState>& doors);
   /// From the thread of the chores.
   virtual void chore_failed(std::string_view name, std::string_view reason);
+  /// From the thread that follows the store.
+  virtual void replica(const ReplicaState& state);
 };
 
 struct ServeOptions {
@@ -69,7 +72,9 @@ struct ServeOptions {
   bool until_idle = false;          ///< comes back once nothing is staged
   bool give_way = false;            ///< this whole process takes what processor and disk no one else wants
   std::vector<Chore> chores;
-  unsigned jobs = 0;  ///< worker threads; 0: one a core
+  std::vector<std::string> replicas;  ///< stores that are brought alike as checkpoints are committed
+  PeerOptions peer;                   ///< how these are reached
+  unsigned jobs = 0;                  ///< worker threads; 0: one a core
 };
 
 /// Serves until Monitor::stop_requested(): then the block in hand is finished, and the rest stays staged.

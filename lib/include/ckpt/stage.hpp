@@ -57,13 +57,15 @@ struct StageReport {
   std::optional<std::uint64_t> attempt;  ///< nothing: the server says
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  SaveState state = SaveState::staged;  ///< staged or skipped; with `until_durable` written or durable
-  std::string reason;                   ///< why it was skipped
-  std::string door;                     ///< the spool's path, or the queue's address without a password
-  std::string how;                      ///< "rename", "reflink", "copy", "queue"
+  /// staged or skipped; with `until_durable` written, durable or failed, or staged if nothing was heard in time
+  SaveState state = SaveState::staged;
+  std::string reason;  ///< why it was skipped or failed, or nothing was heard
+  std::string id;      ///< of the checkpoint, if it's known to be committed
+  std::string door;    ///< the spool's path, or the queue's address without a password
+  std::string how;     ///< "rename", "reflink", "copy", "queue"
   std::uint64_t files = 0;
   std::uint64_t raw_bytes = 0;
-  double seconds = 0;  ///< until it was staged: the caller's stall
+  double seconds = 0;  ///< until it was staged, or with `until_durable` stored: the caller's stall
 };
 
 /// Errors: those of save() that can be known now; busy (full, not reachable, in time).

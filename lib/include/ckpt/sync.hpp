@@ -85,6 +85,40 @@ struct SyncReport {
 /// wrong at a destination is in the report.
 [[nodiscard]] CKPT_API SyncReport sync(const SyncOptions& options, SyncObserver& observer);
 
+/// How far a destination that is followed has come.
+struct ReplicaState {
+  std::string name;
+  bool alike = false;                        ///< it holds all that the source held when it was last compared
+  std::string failure;                       ///< why not
+  std::optional<std::uint64_t> newest_step;  ///< the newest committed one there
+  std::uint64_t lag_checkpoints = 0;         ///< committed at the source and newer than that
+  double lag_seconds = 0;                    ///< since it was last known to be alike
+  std::uint64_t syncs = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t moved_bytes = 0;
+};
+
+/// Calls come from one thread at a time, but not always the same.
+class CKPT_API FollowObserver : public SyncObserver {
+ public:
+  ~FollowObserver() override;
+  /// After each comparison or failure, and from time to time while it lags behind.
+  virtual void replica(const ReplicaState& state);
+  /// True: bring all destinations alike once more, and end.
+  [[nodiscard]] virtual bool drain_requested() const;
+};
+
+struct FollowOptions {
+  SyncOptions sync;              ///< one source; no dry run
+  std::optional<int> until_pid;  ///< ends, after all destinations are alike, once this process has ended
+};
+
+/// Follows a store: sends each checkpoint as it's committed, to each destination at that one's own speed. What fails is
+/// tried again, more and more seldom, up to every 30 seconds. Ends when asked to, or with the process.
+///
+/// Returns the destinations' last states. Errors: as sync(), for the source at the start; not_found (no such process).
+[[nodiscard]] CKPT_API std::vector<ReplicaState> follow(const FollowOptions& options, FollowObserver& observer);
+
 /// The far end of a remote shell: answers on two descriptors (borrowed) for the store at `path`, until the other side
 /// hangs up. Errors: malformed (what comes is no message), busy (it's silent for too long), io.
 CKPT_API void serve_sync(const std::string& path, int input_fd, int output_fd, const PeerOptions& peer,
