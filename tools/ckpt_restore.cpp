@@ -65,7 +65,8 @@ void declare(CommandLine& line, Request& request) {
       [&request](const std::string& text) { request.as = export_format_of(text); },
       [&request] { return name_of(request.as); });
   line.option("--strip-prefix", "P", "take P from the front of exported names", request.strip_prefix);
-  line.option("--from", "STORE", "a replica for what is damaged here, also HOST:STORE; may be repeated",
+  line.option("--from", "STORE",
+              "a replica for what is damaged here, also HOST:STORE and rclone:REMOTE:PATH; may be repeated",
               request.replicas);
   declare_rsh(line, request.rsh);
   line.section("Where it goes");

@@ -63,7 +63,8 @@ int main(int argc, char** argv) {
   return run({.name = "ckpt-sync",
               .synopsis = {"[options] SRC[@STEP] DST...", "[options] --gather SRC... DST",
                            "[options] SRC[@STEP] - | ... ckpt-sync [options] - DST"},
-              .summary = "Brings stores what they lack of another. SRC and DST are STORE or [USER@]HOST:STORE.",
+              .summary = "Brings stores what they lack of another. SRC and DST are STORE, "
+                         "[USER@]HOST:STORE or rclone:REMOTE:PATH.",
               .exits = exit_table("enough destinations hold durably all that was to be there", "")},
              argc, argv, body);
 }

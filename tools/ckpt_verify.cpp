@@ -49,7 +49,8 @@ void declare(CommandLine& line, Request& request) {
       [&verify] { return std::to_string(verify.bytes_per_second); });
   line.section("What becomes of it");
   line.flag("--repair", "mend single flipped bits", verify.repair);
-  line.option("--from", "STORE", "with --repair: a replica to ask, also HOST:STORE; may be repeated", verify.from);
+  line.option("--from", "STORE",
+              "with --repair: a replica to ask, also HOST:STORE and rclone:REMOTE:PATH; may be repeated", verify.from);
   declare_rsh(line, request.rsh);
   line.option("--state", "FILE", "keep results in FILE, not in the store", verify.state_file);
 }

@@ -71,8 +71,8 @@ void declare(CommandLine& line, SyncRequest& request, Spelling& spelling) {
   line.flag("--server", "the far end of a remote shell: answer on stdin and stdout for STORE", request.server);
 }
 
-/// STORE[@STEP], of which STORE may be [USER@]HOST:STORE. An '@' before the last '/' or ':' is no step's, except in
-/// "STORE@id:PREFIX": a store PREFIX of a user STORE on a host "id" is written "STORE@id:./PREFIX".
+/// STORE[@STEP], of which STORE may be [USER@]HOST:STORE or rclone:REMOTE:PATH. An '@' before the last '/' or ':' is no
+/// step's, except in "STORE@id:PREFIX": a store PREFIX of a user STORE on a host "id" is written "STORE@id:./PREFIX".
 void take_source(SyncRequest& request, const std::string& text) {
   request.source_text = text;
   if (text == "-") {
@@ -82,7 +82,8 @@ void take_source(SyncRequest& request, const std::string& text) {
   const auto has_host = [](const std::string& name) { return name.find('/') > name.find(':'); };
   const std::size_t colon = text.find(':');
   const Address whole = parse_address(text);
-  const bool is_remote = has_host(whole.selector.kind == Selector::Kind::id ? whole.store : text);
+  const bool is_remote =
+      !text.starts_with("rclone:") && has_host(whole.selector.kind == Selector::Kind::id ? whole.store : text);
   const Address address = parse_address(is_remote ? text.substr(colon + 1) : text);
   request.sync.sources = {is_remote ? text.substr(0, colon + 1) + address.store : address.store};
   request.sync.which = address.selector;

@@ -29,7 +29,7 @@ class ReplicaBlocks final : public format::BaseContainers {
  public:
   struct Places {
     std::string store;                  ///< the damaged one
-    std::vector<std::string> replicas;  ///< STORE or [USER@]HOST:STORE, asked in this order
+    std::vector<std::string> replicas;  ///< as for ckpt::sync(), asked in this order
     std::string scratch;                ///< a directory for nameless files
     PeerOptions peer;
   };

@@ -3,6 +3,8 @@
 
 #include "ops/local_replica.hpp"
 #include "transport/pipe_replica.hpp"
+#include "transport/rclone_remote.hpp"
+#include "transport/rclone_replica.hpp"
 #include "transport/remote_shell.hpp"
 
 #include <ckpt/error.hpp>
@@ -29,6 +31,10 @@ std::chrono::milliseconds patience_of(const PeerOptions& peer) {
 }
 
 std::unique_ptr<transport::Replica> open_replica(const std::string& name, const PeerOptions& peer, Monitor& monitor) {
+  if (transport::is_rclone(name)) {
+    const transport::RcloneReplica::Options options{.patience = patience_of(peer)};
+    return std::make_unique<transport::RcloneReplica>(name, options, monitor);
+  }
   if (transport::is_remote(name)) {
     const auto child = std::make_shared<transport::ChildProcess>(command_of(name, peer));
     transport::Wire wire(child->take_output(), child->take_input(), name, patience_of(peer), monitor);

@@ -13,7 +13,8 @@
 
 namespace ckpt::ops {
 
-/// A store in a directory, or one behind a remote shell. The monitor outlives it. Throws invalid_argument, busy.
+/// A store in a directory, on what rclone reaches, or behind a remote shell. The monitor outlives it. Throws
+/// invalid_argument, busy.
 [[nodiscard]] std::unique_ptr<transport::Replica> open_replica(const std::string& name, const PeerOptions& peer,
                                                                Monitor& monitor);
 

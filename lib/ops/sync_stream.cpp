@@ -200,8 +200,8 @@ std::uint64_t write_sync_stream(const SyncStreamOptions& options, SyncObserver& 
 std::uint64_t read_sync_stream(const std::string& store, bool replace, int fd, const PeerOptions& peer,
                                SyncObserver& observer) {
   Wire wire(own_copy(fd), nothing(), "the stream", ops::patience_of(peer), observer);
-  ops::LocalReplica replica(store, peer.jobs, observer);
-  return StreamReader(wire, replica, replace, observer).run();
+  const auto replica = ops::open_replica(store, peer, observer);
+  return StreamReader(wire, *replica, replace, observer).run();
 }
 
 }  // namespace ckpt

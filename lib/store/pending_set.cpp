@@ -144,6 +144,19 @@ void mark_as_replacing(const Store& store, const SetKey& key) {
   os::sync_directory(store.pending());
 }
 
+/// True if all that is there of a set is in the committed checkpoint.
+bool holds_all(const Checkpoint& committed, const SetContent& set, const std::string& directory) {
+  if (committed.manifest.world_size != set.key.world_size) return false;
+  return std::all_of(set.files.begin(), set.files.end(), [&](const auto& file) {
+    try {
+      return committed.manifest.shards[file.first].root == root_of(directory + "/" + file.second);
+    } catch (const Error& error) {
+      if (error.code() != Errc::damaged && error.code() != Errc::not_found) throw;
+      return false;
+    }
+  });
+}
+
 /// Drops a set that isn't needed any more: its content is committed. What was published since it was looked at stays.
 void drop_set(const Store& store, const SetContent& done) {
   const std::string directory = set_directory(store, done.key);
@@ -238,7 +251,9 @@ std::optional<Checkpoint> commit_if_complete(const Store& store, const CommitReq
     if (!set.complete()) {
       // Gone because another has committed it, or retired with its attempt, or never complete.
       require_not_superseded(store, request.set.attempt);
-      if (!committed || committed->manifest.shards.empty() || !set.files.empty()) return std::nullopt;
+      if (!committed || committed->manifest.shards.empty()) return std::nullopt;
+      if (!set.files.empty() && (replaces || !holds_all(*committed, set, directory))) return std::nullopt;
+      drop_set(store, set);  // what came late, and is in the checkpoint already
       return committed;
     }
     require_not_superseded(store, request.set.attempt);

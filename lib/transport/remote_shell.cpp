@@ -58,9 +58,11 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& command) {
+ChildProcess::ChildProcess(const std::vector<std::string>& command, ErrorStream errors) {
   Pipe in = make_pipe();
   Pipe out = make_pipe();
+  Pipe err;
+  if (errors == ErrorStream::own) err = make_pipe();
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -69,6 +71,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command) {
   int error = ::posix_spawn_file_actions_init(&actions);
   if (error == 0) error = ::posix_spawn_file_actions_adddup2(&actions, in.read.get(), STDIN_FILENO);
   if (error == 0) error = ::posix_spawn_file_actions_adddup2(&actions, out.write.get(), STDOUT_FILENO);
+  if (error == 0 && errors == ErrorStream::own)
+    error = ::posix_spawn_file_actions_adddup2(&actions, err.write.get(), STDERR_FILENO);
   if (error == 0) error = ::posix_spawnattr_init(&attributes);
   // What this process ignores or blocks is no business of the child's.
   sigset_t none, defaults;
@@ -84,13 +88,25 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command) {
   if (error != 0) os::throw_errno(error, "cannot start '" + command.front() + "'");
   output_ = std::move(out.read);
   input_ = std::move(in.write);
+  errors_ = std::move(err.read);
+}
+
+std::optional<int> ChildProcess::ended() {
+  int status = 0;
+  if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  return status_;
+}
+
+void ChildProcess::terminate() {
+  if (!ended()) ::kill(pid_, SIGTERM);
 }
 
 ChildProcess::~ChildProcess() {
   output_ = {};
   input_ = {};
+  errors_ = {};
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
+  while (!ended()) {
     if (std::chrono::steady_clock::now() > deadline) {
       ::kill(pid_, SIGKILL);
       ::waitpid(pid_, nullptr, 0);

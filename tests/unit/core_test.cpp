@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/bit_search.hpp"
 #include "core/digest.hpp"
+#include "core/md5.hpp"
 #include "core/tensor.hpp"
 
 #include <doctest/doctest.h>
@@ -27,6 +28,24 @@ TEST_SUITE("core") {
     hasher.update(std::string_view("ab"));
     hasher.update(std::string_view("c"));
     CHECK(hasher.digest() == xxh3_128(std::string_view("abc")));
+  }
+
+  TEST_CASE("MD5 is that of the RFC, in whatever pieces the bytes come") {
+    const auto md5 = [](std::string_view text, std::size_t piece) {
+      Md5 sum;
+      for (; !text.empty(); text.remove_prefix(std::min(piece, text.size())))
+        sum.update(as_bytes(text.substr(0, piece)));
+      return sum.hex();
+    };
+    const std::string eighty =
+        "1234567890123456789012345678901234567890"
+        "1234567890123456789012345678901234567890";
+    CHECK(md5("", 1) == "d41d8cd98f00b204e9800998ecf8427e");
+    CHECK(md5("message digest", 3) == "f96b697d7cb7938d525a2f31aaf161d0");
+    for (const std::size_t piece : std::array<std::size_t, 6>{1, 7, 63, 64, 65, 80})
+      CHECK(md5(eighty, piece) == "57edf4a22be3c955ac49da2e2107b67a");
+    const std::string padding(56, 'a');
+    CHECK(md5(padding, 56) == "3b0c8ac703f828b04c6c197006d17218");
   }
 
   TEST_CASE("a flipped bit is found from the sum alone, in inputs of every length class, and no other bit is") {

@@ -31,7 +31,7 @@ struct RestoreOptions {
   bool by_rank = false;      ///< each shard into directory/rank-RRRRR
   bool force = false;        ///< files of other content that are in the way are replaced
   bool allow_lossy = false;  ///< also one that has lost values; else that's Errc::unsupported
-  /// Replicas that may hold what is damaged, as STORE or [USER@]HOST:STORE. Nothing is written to the store.
+  /// Replicas that may hold what is damaged, as STORE, [USER@]HOST:STORE or rclone:REMOTE:PATH. Nothing is written to the store.
   std::vector<std::string> replicas;
   PeerOptions peer;
   bool fallback = false;  ///< if `from` is damaged, take the newest good checkpoint before it

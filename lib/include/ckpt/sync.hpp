@@ -49,7 +49,7 @@ class CKPT_API SyncObserver : public Monitor {
 };
 
 struct SyncOptions {
-  /// A store, as a path or [USER@]HOST:STORE, perhaps with a step. With `gather` several.
+  /// A store, as a path, [USER@]HOST:STORE or rclone:REMOTE:PATH. With `gather` several.
   std::vector<std::string> sources;
   Selector which;  ///< of the source; no selector: all that's committed, and what is retired
   std::vector<std::string> destinations;

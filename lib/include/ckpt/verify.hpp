@@ -31,7 +31,8 @@ struct VerifyOptions {
   std::uint64_t bytes_per_second = 0;  ///< of stored bytes; 0: as fast as it goes
   bool finite = false;                 ///< also name tensors that hold NaN or Inf (implies deep)
   bool repair = false;                 ///< mend single flipped bits
-  /// With `repair`: replicas that may hold what is damaged, as STORE or [USER@]HOST:STORE.
+  /// With `repair`: replicas that may hold what is damaged, as STORE, [USER@]HOST:STORE or
+  /// rclone:REMOTE:PATH.
   std::vector<std::string> from;
   PeerOptions peer;
   std::string state_file;  ///< where results go instead of STORE/.verify/
