@@ -32,7 +32,10 @@ std::chrono::milliseconds patience_of(const PeerOptions& peer) {
 
 std::unique_ptr<transport::Replica> open_replica(const std::string& name, const PeerOptions& peer, Monitor& monitor) {
   if (transport::is_rclone(name)) {
-    const transport::RcloneReplica::Options options{.patience = patience_of(peer)};
+    // Without a limit it's rclone's own: it can't be told to wait for ever.
+    constexpr std::chrono::milliseconds rclone_default = std::chrono::minutes(5);
+    const auto patience = patience_of(peer);
+    const transport::RcloneReplica::Options options{.patience = patience.count() > 0 ? patience : rclone_default};
     return std::make_unique<transport::RcloneReplica>(name, options, monitor);
   }
   if (transport::is_remote(name)) {
