@@ -22,19 +22,6 @@ namespace ckpt::ops {
 namespace {
 
 using transport::Inventory;
-using transport::ReplicaCheckpoint;
-
-ReplicaCheckpoint entry_of(const format::Manifest& manifest, bool retired) {
-  ReplicaCheckpoint entry{.identity = manifest.identity(),
-                          .retired = retired,
-                          .marked = manifest.is_marked(),
-                          .attempt = manifest.attempt,
-                          .raw_bytes = 0,
-                          .stored_bytes = manifest.stored_bytes(),
-                          .bases = manifest.bases};
-  for (const format::ManifestShard& shard : manifest.shards) entry.raw_bytes += shard.raw_bytes;
-  return entry;
-}
 
 /// One for each destination that is being sent to, about.
 constexpr std::size_t most_forms = 8;
@@ -63,13 +50,13 @@ Inventory LocalReplica::inventory() {
   for (const std::uint64_t step : store.steps()) {
     const auto manifest = sound_manifest(store.step_directory(step), monitor_);
     if (manifest)
-      inventory.checkpoints.push_back(entry_of(*manifest, false));
+      inventory.checkpoints.push_back(transport::describe(*manifest, false));
     else if (os::exists(store.step_directory(step)))  // else it was removed in this moment
       inventory.unreadable.push_back(step);
   }
   for (const std::string& directory : store.retired_directories()) {
     const auto manifest = sound_manifest(directory, monitor_);
-    if (manifest) inventory.checkpoints.push_back(entry_of(*manifest, true));
+    if (manifest) inventory.checkpoints.push_back(transport::describe(*manifest, true));
   }
   for (const store::SetContent& set : store::pending_sets(store)) {
     for (const auto& [rank, file] : set.files) {

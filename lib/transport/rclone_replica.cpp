@@ -14,19 +14,6 @@ namespace {
 
 constexpr std::size_t most_readings = 8;
 
-ReplicaCheckpoint entry_of(const RcloneCheckpoint& found) {
-  const format::Manifest& manifest = *found.manifest;
-  ReplicaCheckpoint entry{.identity = manifest.identity(),
-                          .retired = found.retired,
-                          .marked = manifest.is_marked(),
-                          .attempt = manifest.attempt,
-                          .raw_bytes = 0,
-                          .stored_bytes = manifest.stored_bytes(),
-                          .bases = manifest.bases};
-  for (const format::ManifestShard& shard : manifest.shards) entry.raw_bytes += shard.raw_bytes;
-  return entry;
-}
-
 std::vector<std::string> files_of(const format::Manifest& manifest) {
   std::vector<std::string> files;
   for (const format::ManifestShard& shard : manifest.shards) files.push_back(shard.file);
@@ -61,7 +48,7 @@ Inventory RcloneReplica::inventory() {
       if (found.retired != retired) continue;
       const auto step = store::parse_step_name(directory);
       if (found.is_sound())
-        inventory.checkpoints.push_back(entry_of(found));
+        inventory.checkpoints.push_back(describe(*found.manifest, found.retired));
       else if (step && !found.cut_text)  // what was never finished is no checkpoint
         inventory.unreadable.push_back(*step);
     }

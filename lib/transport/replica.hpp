@@ -5,6 +5,7 @@
 
 #include "core/bytes.hpp"
 #include "format/base.hpp"
+#include "format/manifest.hpp"
 #include "store/layout.hpp"
 
 #include <cstdint>
@@ -25,6 +26,8 @@ struct ReplicaCheckpoint {
   std::uint64_t stored_bytes = 0;
   std::vector<format::BaseCheckpoint> bases;  ///< that it depends on
 };
+
+[[nodiscard]] ReplicaCheckpoint describe(const format::Manifest& manifest, bool retired);
 
 /// A shard in a set that isn't complete.
 struct ReplicaShard {
