@@ -124,7 +124,7 @@ void split(const std::byte* in, std::size_t n, std::byte* const* planes) {
   const auto* from = in_as<T>(in);
   // All planes at once, of which __restrict says that they're apart; of a wide element, one half after the other.
   if constexpr (sizeof(T) == 1) {
-    std::memcpy(planes[0], in, n);
+    std::copy_n(in, n, planes[0]);
   } else if constexpr (sizeof(T) == 2) {
     std::byte* __restrict const p0 = planes[0];
     std::byte* __restrict const p1 = planes[1];
@@ -154,7 +154,7 @@ template <class T>
 void join(const std::byte* const* planes, std::size_t n, std::byte* out) {
   auto* to = out_as<T>(out);
   if constexpr (sizeof(T) == 1) {
-    std::memcpy(out, planes[0], n);
+    std::copy_n(planes[0], n, out);
   } else if constexpr (sizeof(T) == 2) {
     const std::byte* __restrict const p0 = planes[0];
     const std::byte* __restrict const p1 = planes[1];

@@ -23,8 +23,20 @@ detach() {
 durable() { expect 0 ckpt-wait --timeout=120 "$@"; }
 # Until a worker that has stored all has also cleaned up and ended.
 settled() { flock -w 30 "$(spool "$1")/lock" true || fail 'the worker does not end'; }
-# Until the workers that found the spool locked have given up.
-workers_gave_up() { sleep 0.5; }
+# workers_gave_up [SPOOL]: until those that found the spool locked have ended; their words go to its log.
+workers_gave_up() {
+  local log process waiting=yes
+  log=$(readlink -f "${1:-$(spool st)}")/worker.log
+  for _ in $(seq 1500); do
+    waiting=
+    for process in $(pgrep -x ckpt-worker); do
+      [ "$(readlink "/proc/$process/fd/2" 2>/dev/null)" != "$log" ] || waiting=yes
+    done
+    [ -n "$waiting" ] || return 0
+    sleep 0.02
+  done
+  fail 'a worker does not give up'
+}
 id_of() { ckpt-ls --get id "$1"; }
 pending() { ckpt-ls --pending --format=tsv "$1" 9>&- | cut -f "$2"; }
 
@@ -324,6 +336,7 @@ test_a_spool_elsewhere_is_drained_after_the_store_was_moved() {
   step_file 1 state.pt
   hold st local
   detach --spool=local state.pt st@1
+  workers_gave_up local
   mv st moved
   let_go
   expect 0 ckpt-serve --until-idle --spool=local moved
@@ -510,7 +523,7 @@ test_a_wait_starts_a_worker_if_there_is_none() {
   step_file 1 state.pt
   hold st
   detach state.pt st@1
-  sleep 0.4 # until the save's own worker has given up
+  workers_gave_up
   let_go
   durable st
 }
