@@ -6,6 +6,7 @@
 #include "codec/kernels_basics.hpp"
 #include "codec/kernels_moves.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

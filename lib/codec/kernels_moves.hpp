@@ -244,7 +244,7 @@ std::size_t pack_nonzero(const std::byte* in, std::size_t n, std::byte* out, std
 
 template <class T>
 void spread_nonzero(const std::byte* in_bits, const std::byte* in, std::size_t n, std::byte* out) {
-  std::memset(out, 0, n * sizeof(T));
+  std::fill_n(out, n * sizeof(T), std::byte{0});
   for (std::size_t i = 0; i < n; i += 8) {
     for (auto left = std::to_integer<unsigned>(in_bits[i / 8]); left != 0; left &= left - 1) {
       std::memcpy(out + (i + static_cast<unsigned>(std::countr_zero(left))) * sizeof(T), in, sizeof(T));
