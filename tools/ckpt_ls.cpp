@@ -40,9 +40,7 @@ void declare(CommandLine& line, Request& request) {
 }
 
 void take_operands(Program& program, Request& request, const std::vector<std::string>& operands) {
-  if (operands.empty()) throw usage_error(program, "no STORE[@STEP] given");
-  if (operands.size() > 1) throw usage_error(program, fmt::format("operand '{}' is one too many", operands[1]));
-  request.address = parse_address(operands[0]);
+  request.address = parse_address(only_operand(program, operands, "STORE[@STEP]"));
   const int modes = int{request.pending} + int{request.retired} + int{request.tensors} + int{request.sums} +
                     int{request.get.has_value()} + int{request.exists};
   if (modes > 1) {

@@ -149,9 +149,7 @@ int body(Program& program) {
   program.add_metrics_option();
   const auto operands = program.parse();
   if (!operands) return exit_done;
-  if (operands->empty()) throw usage_error(program, "no STORE given");
-  if (operands->size() > 1) throw usage_error(program, fmt::format("operand '{}' is one too many", (*operands)[1]));
-  const Address address = parse_address(operands->front());
+  const Address address = parse_address(only_operand(program, *operands, "STORE"));
   if (address.selector.kind != Selector::Kind::none)
     throw usage_error(program, "a whole STORE is served, without @STEP");
   ServeOptions& serve_options = request.serve;

@@ -38,9 +38,7 @@ int body(Program& program) {
   program.add_jobs_option();
   const auto operands = program.parse();
   if (!operands) return exit_done;
-  if (operands->empty()) throw usage_error(program, "no STORE[@STEP] given");
-  if (operands->size() > 1) throw usage_error(program, fmt::format("operand '{}' is one too many", (*operands)[1]));
-  options.what = parse_address(operands->front());
+  options.what = parse_address(only_operand(program, *operands, "STORE[@STEP]"));
   const std::string& store = options.what.store;
   options.start_worker = [&](const std::string& spool) {
     start_worker({.store = store, .spool = spool, .jobs = program.jobs()});

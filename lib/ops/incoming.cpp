@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/incoming.hpp"
 
-#include "format/container_reader.hpp"
 #include "format/damaged.hpp"
 #include "ops/check_container.hpp"
 #include "ops/incoming_lock.hpp"
-#include "ops/stored_bases.hpp"
 #include "os/file_lock.hpp"
 #include "os/small_file.hpp"
 #include "os/temporary_file.hpp"
@@ -227,8 +225,8 @@ void IncomingCheckpoint::require_lower_rank(std::uint32_t rank, const format::Bl
 }
 
 /// The manifest says of the container what it says of itself.
-void IncomingCheckpoint::require_agreement(const IncomingFile& file, const format::ManifestShard& shard) const {
-  const format::ContainerReader container(file.path());
+void IncomingCheckpoint::require_agreement(const format::ContainerReader& container,
+                                           const format::ManifestShard& shard) const {
   const format::ShardInfo& info = container.catalog().shard;
   const bool same = container.index().root == shard.root && info.rank == shard.rank && info.step == manifest_.step &&
                     info.world_size == manifest_.world_size;
@@ -243,40 +241,40 @@ void IncomingCheckpoint::require_agreement(const IncomingFile& file, const forma
   };
   const auto& blocks = container.index().blocks;
   if (same && std::all_of(blocks.begin(), blocks.end(), has_base)) return;
-  throw Error(Errc::malformed, "what came as '" + file.path() + "' is another container than its manifest describes");
+  throw Error(Errc::malformed,
+              "what came as '" + container.path() + "' is another container than its manifest describes");
 }
 
 /// Here a base may be stored in another way than there, in longer chains.
-void IncomingCheckpoint::require_short_chains() const {
-  const StoredBases bases(store_.path());
-  for (const IncomingFile& file : files_) {
-    const format::ContainerReader container(file.path());
-    const auto& table = container.catalog().bases;
-    const format::ContainerIndex& index = container.index();
-    for (const format::BlockRecord& block : index.blocks) {
-      if (!block.base || block.base->checkpoint == format::own_shard) continue;
-      const format::BaseCheckpoint& base = table.at(block.base->checkpoint);
-      if (base == manifest_.identity()) {
-        require_lower_rank(container.catalog().shard.rank, block);
-        continue;
-      }
-      const auto stored = bases.open(base, block.base->rank);
-      const auto& blocks = stored->index().blocks;
-      if (block.base->block < blocks.size() && blocks[block.base->block].depth < block.depth) continue;
-      throw Error(Errc::unsupported, "'" + store_.address(base.step) + "' is stored in longer chains here than '" +
-                                         store_.address(manifest_.step) + "', which needs it, allows")
-          .with_hint("ckpt-compress --rebase '" + store_.address(base.step) + "' makes them short");
+void IncomingCheckpoint::require_short_chains(const format::ContainerReader& container,
+                                              const StoredBases& bases) const {
+  const auto& table = container.catalog().bases;
+  for (const format::BlockRecord& block : container.index().blocks) {
+    if (!block.base || block.base->checkpoint == format::own_shard) continue;
+    const format::BaseCheckpoint& base = table.at(block.base->checkpoint);
+    if (base == manifest_.identity()) {
+      require_lower_rank(container.catalog().shard.rank, block);
+      continue;
     }
+    const auto stored = bases.open(base, block.base->rank);
+    const auto& blocks = stored->index().blocks;
+    if (block.base->block < blocks.size() && blocks[block.base->block].depth < block.depth) continue;
+    throw Error(Errc::unsupported, "'" + store_.address(base.step) + "' is stored in longer chains here than '" +
+                                       store_.address(manifest_.step) + "', which needs it, allows")
+        .with_hint("ckpt-compress --rebase '" + store_.address(base.step) + "' makes them short");
   }
 }
 
 void IncomingCheckpoint::commit(unsigned jobs, Monitor& monitor) {
   if (!lock_.valid()) throw Error(Errc::malformed, "a commit of nothing");
+  const auto bases = std::make_shared<StoredBases>(store_.path());
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    files_[i].verify_and_sync(manifest_.shards[i].digest, bases, jobs, monitor);
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    files_[i].verify_and_sync(manifest_.shards[i].digest, std::make_shared<StoredBases>(store_.path()), jobs, monitor);
+    const format::ContainerReader container(files_[i].path());
+    require_agreement(container, manifest_.shards[i]);
+    require_short_chains(container, *bases);
   }
-  for (std::size_t i = 0; i < files_.size(); ++i) require_agreement(files_[i], manifest_.shards[i]);
-  require_short_chains();
   for (std::size_t i = 0; i < files_.size(); ++i)
     rename_or_throw(files_[i].path(), directory_ + "/" + manifest_.shards[i].file);
   os::sync(lock_, directory_);

@@ -8,8 +8,9 @@
 
 #include "core/bytes.hpp"
 #include "format/block_decoder.hpp"
-#include "format/container_index.hpp"
+#include "format/container_reader.hpp"
 #include "format/manifest.hpp"
+#include "ops/stored_bases.hpp"
 #include "os/fd.hpp"
 #include "store/pins.hpp"
 #include "store/store.hpp"
@@ -66,8 +67,8 @@ class IncomingCheckpoint {
  private:
   void pin_bases();
   void require_room() const;
-  void require_agreement(const IncomingFile& file, const format::ManifestShard& shard) const;
-  void require_short_chains() const;
+  void require_agreement(const format::ContainerReader& container, const format::ManifestShard& shard) const;
+  void require_short_chains(const format::ContainerReader& container, const StoredBases& bases) const;
   void require_lower_rank(std::uint32_t rank, const format::BlockRecord& block) const;
   void take_back_names();
   void publish();

@@ -5,6 +5,7 @@
 #include "doors/doors.hpp"
 #include "doors/spool_inlet.hpp"
 #include "doors/spool_places.hpp"
+#include "ops/locked_observer.hpp"
 #include "ops/serve_chores.hpp"
 #include "ops/serve_claim.hpp"
 #include "ops/serve_replicas.hpp"
@@ -19,7 +20,6 @@
 #include <chrono>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <thread>
 
 namespace ckpt {
@@ -36,42 +36,22 @@ constexpr auto look_pause = std::chrono::milliseconds(500);
 constexpr int lock_tries = 5;
 constexpr auto lock_pause = std::chrono::milliseconds(10);
 
-/// The caller's observer, which needn't be thread-safe, for the loop and the chores.
-class SharedObserver final : public ServeObserver {
+/// The caller's observer, for the loop and the chores.
+class SharedObserver final : public ops::LockedObserver<ServeObserver> {
  public:
-  explicit SharedObserver(ServeObserver& observer) : observer_(observer) {}
-  void progress(const Progress& progress) override {
-    locked([&] { observer_.progress(progress); });
-  }
-  void warning(std::string_view message) override {
-    locked([&] { observer_.warning(message); });
-  }
-  void note(std::string_view message) override {
-    locked([&] { observer_.note(message); });
-  }
+  using LockedObserver::LockedObserver;
   void served(const ServedSave& save) override {
-    locked([&] { observer_.served(save); });
+    locked([&] { observer().served(save); });
   }
   void turn(const std::vector<DoorState>& doors) override {
-    locked([&] { observer_.turn(doors); });
+    locked([&] { observer().turn(doors); });
   }
   void chore_failed(std::string_view name, std::string_view reason) override {
-    locked([&] { observer_.chore_failed(name, reason); });
+    locked([&] { observer().chore_failed(name, reason); });
   }
   void replica(const ReplicaState& state) override {
-    locked([&] { observer_.replica(state); });
+    locked([&] { observer().replica(state); });
   }
-  [[nodiscard]] bool stop_requested() const override { return observer_.stop_requested(); }
-
- private:
-  template <class Call>
-  void locked(Call call) {
-    const std::lock_guard lock(mutex_);
-    call();
-  }
-
-  ServeObserver& observer_;
-  std::mutex mutex_;
 };
 
 class Server {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <thread>
 
 namespace ckpt::ops {
 namespace {
@@ -21,7 +20,12 @@ constexpr int tries = 3;
 
 SyncSender::SyncSender(SharedSource& source, transport::Replica& destination, const PeerOptions& peer, bool replace,
                        Monitor& monitor)
-    : source_(source), destination_(destination), peer_(peer), replace_(replace), monitor_(monitor) {}
+    : source_(source),
+      destination_(destination),
+      peer_(peer),
+      replace_(replace),
+      monitor_(monitor),
+      limit_(peer.bytes_per_second) {}
 
 std::uint64_t SyncSender::send(const transport::ReplicaCheckpoint& checkpoint) {
   std::uint64_t moved = 0;
@@ -89,7 +93,7 @@ std::uint64_t SyncSender::send_file(const transport::FileName& file, std::uint32
     at += count;
     done_ += count;
     monitor_.progress({.stage = "sync", .done = done_, .total = std::max(total_, done_)});
-    keep_to_rate(count);
+    limit_.hold(count, monitor_);
   }
   return size - held;
 }
@@ -99,14 +103,6 @@ std::uint64_t SyncSender::piece_size() const {
   constexpr std::uint64_t least = 4096;
   if (peer_.bytes_per_second == 0) return transport::max_piece;
   return std::clamp(std::bit_floor(peer_.bytes_per_second), least, transport::max_piece);
-}
-
-void SyncSender::keep_to_rate(std::uint64_t bytes) {
-  if (peer_.bytes_per_second == 0) return;
-  due_ = std::max(due_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
-                                            static_cast<double>(bytes) / static_cast<double>(peer_.bytes_per_second)));
-  while (Clock::now() < due_ && !monitor_.stop_requested())
-    std::this_thread::sleep_for(std::min<Clock::duration>(due_ - Clock::now(), std::chrono::milliseconds(100)));
 }
 
 }  // namespace ckpt::ops

@@ -2,13 +2,13 @@
 // Brings one checkpoint after the other from a source to a destination, piece by piece.
 #pragma once
 
+#include "ops/rate_limit.hpp"
 #include "ops/shared_source.hpp"
 #include "transport/replica.hpp"
 
 #include <ckpt/monitor.hpp>
 #include <ckpt/sync.hpp>
 
-#include <chrono>
 #include <cstdint>
 
 namespace ckpt::ops {
@@ -28,22 +28,19 @@ class SyncSender {
   std::uint64_t send_other_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& manifest);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   std::uint64_t send_once(const transport::ReplicaCheckpoint& checkpoint);
   std::uint64_t send_form(const transport::ReplicaCheckpoint& checkpoint, const std::string& text, bool other);
   std::uint64_t send_file(const transport::FileName& file, std::uint32_t shard, std::uint64_t held, std::uint64_t size);
   [[nodiscard]] std::uint64_t piece_size() const;
-  void keep_to_rate(std::uint64_t bytes);
 
   SharedSource& source_;
   transport::Replica& destination_;
   const PeerOptions& peer_;
   bool replace_;
   Monitor& monitor_;
+  RateLimit limit_;
   std::uint64_t total_ = 0;
   std::uint64_t done_ = 0;
-  Clock::time_point due_ = Clock::now();
 };
 
 }  // namespace ckpt::ops

@@ -13,7 +13,6 @@
 
 #include <ckpt/error.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <set>
@@ -220,11 +219,6 @@ class Waiter {
 };
 
 }  // namespace
-
-bool WaitReport::all_durable() const {
-  return !timed_out && std::all_of(outcomes.begin(), outcomes.end(),
-                                   [](const WaitOutcome& outcome) { return outcome.state == SaveState::durable; });
-}
 
 WaitReport wait(const WaitOptions& options, Monitor& monitor) { return Waiter(options, monitor).run(); }
 

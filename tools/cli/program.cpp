@@ -121,4 +121,11 @@ Error usage_error(const Program& program, const std::string& message) {
   return Error(Errc::invalid_argument, message).with_hint(fmt::format("'{} --help' lists the options", program.name()));
 }
 
+const std::string& only_operand(const Program& program, const std::vector<std::string>& operands,
+                                std::string_view what) {
+  if (operands.empty()) throw usage_error(program, fmt::format("no {} given", what));
+  if (operands.size() > 1) throw usage_error(program, fmt::format("operand '{}' is one too many", operands[1]));
+  return operands.front();
+}
+
 }  // namespace ckpt::cli

@@ -78,6 +78,10 @@ class Program {
 /// A wrong command line; its hint points to --help.
 [[nodiscard]] Error usage_error(const Program& program, const std::string& message);
 
+/// The operand of a tool that takes just one; `what` names it in the message if it's missing.
+[[nodiscard]] const std::string& only_operand(const Program& program, const std::vector<std::string>& operands,
+                                              std::string_view what);
+
 /// The body of main(). `body` gives the exit status.
 [[nodiscard]] int run(ToolInfo info, int argc, char** argv, int (*body)(Program&));
 

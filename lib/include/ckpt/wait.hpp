@@ -34,9 +34,6 @@ struct WaitReport {
   std::vector<WaitOutcome> outcomes;  ///< by step
   bool timed_out = false;
   double seconds = 0;
-
-  /// True if all that was waited for is durable.
-  [[nodiscard]] CKPT_API bool all_durable() const;
 };
 
 /// What failed before counts too: until it's removed, or moved back to be tried again, or its attempt is over. What was
