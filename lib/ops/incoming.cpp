@@ -354,6 +354,7 @@ void clean_incoming(const store::Store& store) {
   for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
     if (!name.starts_with(prefix)) continue;
     const std::string directory = store.pending() + "/" + name;
+    if (remove_if_never_named(directory)) continue;
     const std::string lock_path = directory + incoming_lock;
     const auto lock = os::open_if_exists(lock_path, O_RDWR | O_NOFOLLOW);
     if (lock && !os::try_lock(*lock, lock_path)) continue;

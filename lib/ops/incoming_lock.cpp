@@ -19,10 +19,15 @@ namespace ckpt::ops {
 namespace {
 
 constexpr auto lock_patience = std::chrono::seconds(10);
+constexpr std::string_view fresh_mark = ".new.";
 
 bool is_at(const os::Fd& fd, const std::string& path) {
   const auto there = os::stat_path(path);
   return there && there->st_ino == os::stat_of(fd, path).st_ino;
+}
+
+std::optional<os::Fd> open_directory(const std::string& path) {
+  return os::open_if_exists(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 }
 
 /// The lock of a directory that is there, whoever holds it; nothing if there's none. The file that is locked becomes
@@ -40,8 +45,11 @@ std::optional<os::Fd> open_lock(const std::string& directory) {
 /// Makes the directory with the lock in it at once: in one that is there already the lock isn't made, since it might
 /// get its name in this moment, and keep the lock for ever.
 void make_locked_directory(const std::string& directory) {
-  const std::string fresh = directory + ".new." + os::unique_name();
+  const std::string fresh = directory + std::string(fresh_mark) + os::unique_name();
   os::make_directory(fresh);
+  // As long as it's locked it isn't a dead one's; one who met it before that may have taken it for that.
+  const auto alive = open_directory(fresh);
+  if (!alive || !os::try_lock(*alive, fresh) || os::stat_of(*alive, fresh).st_nlink == 0) return;
   (void)os::open(fresh + incoming_lock, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (::rename(fresh.c_str(), directory.c_str()) == 0) return;
   const int why = errno;
@@ -64,6 +72,17 @@ void remove_directory(const std::string& directory) {
   std::error_code failure;
   std::filesystem::remove_all(directory, failure);
   if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
+}
+
+bool remove_if_never_named(const std::string& directory) {
+  const std::size_t mark = directory.rfind(fresh_mark);
+  if (mark == std::string::npos) return false;
+  const std::string unique = directory.substr(mark + fresh_mark.size());
+  const std::string here = os::unique_name();
+  if (unique.substr(0, unique.find('.')) != here.substr(0, here.find('.'))) return false;
+  const auto found = open_directory(directory);
+  if (found && os::try_lock(*found, directory)) remove_directory(directory);
+  return true;
 }
 
 os::Fd lock_incoming(const std::string& directory) {

@@ -16,6 +16,10 @@ inline constexpr const char* incoming_lock = "/manifest.part";
 /// Throws busy if another has it for long.
 [[nodiscard]] os::Fd lock_incoming(const std::string& directory);
 
+/// True if the directory is one that a locker on this host was making and hasn't given its name yet: one that died
+/// over it left nothing in it, and it's removed.
+[[nodiscard]] bool remove_if_never_named(const std::string& directory);
+
 void rename_or_throw(const std::string& from, const std::string& to);
 void remove_directory(const std::string& directory);
 

@@ -66,7 +66,10 @@ std::optional<std::string> why_skipped(const Store& store, const SetKey& set) {
 std::optional<std::string> decide_to_save(const Store& store, const SetKey& set) {
   // Nothing to agree on, and nothing to take back: no trace.
   if (set.world_size == 1 && !read_decision(path_of(store, set))) return std::nullopt;
-  return reason_in(propose(store, set, std::string(save)));
+  auto reason = reason_in(propose(store, set, std::string(save)));
+  // Committed in this moment: whoever did that has forgotten the decision already, and no one would forget this one.
+  if (!reason && os::exists(store.step_directory(set.step))) forget_decision(store, set);
+  return reason;
 }
 
 bool decide_to_skip(const Store& store, const SetKey& set, const std::string& reason) {
