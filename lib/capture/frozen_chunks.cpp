@@ -96,7 +96,7 @@ void FrozenChunks::read_part(const Chunk& chunk, std::uintptr_t address, std::ui
     return;
   }
   if (state == State::done) throw Error(Errc::invalid_argument, "memory is read that was released");
-  if (chunk.given_up) {
+  if (is_given_up_) {
     throw Error(Errc::io,
                 "memory that was to be saved was overwritten, as there was no room to set it aside for too long")
         .with_hint("allow more memory to be set aside, or save to something faster");
@@ -148,14 +148,14 @@ GuardedMemory::Answer FrozenChunks::keep(std::uintptr_t page) noexcept {
   const Answer kept{.kind = Answer::Kind::kept, .at = chunk.at};
   const std::lock_guard lock(lock_of(chunk));
   if (chunk.state != State::live || chunk.gone) return kept;
-  std::byte* copy = aside_.take(chunk.at.size());
+  std::byte* copy = is_given_up_ ? nullptr : aside_.take(chunk.at.size());
   if (copy == nullptr) {
     const std::int64_t now = clock_now();
     if (chunk.waiting_since == 0) chunk.waiting_since = now;
     const std::int64_t deadline = chunk.waiting_since + patience_;
-    if (now < deadline) return {.kind = Answer::Kind::no_room, .at = chunk.at, .deadline = deadline};
-    // Better a save that fails than a training that hangs.
-    chunk.given_up = true;
+    if (now < deadline && !is_given_up_) return {.kind = Answer::Kind::no_room, .at = chunk.at, .deadline = deadline};
+    // Better a save that fails than a training that hangs. Nothing of it is worth another wait.
+    is_given_up_ = true;
     chunk.state = State::lost;
     return kept;
   }

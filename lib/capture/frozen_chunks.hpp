@@ -57,7 +57,6 @@ class FrozenChunks final : public GuardedMemory {
     Interval at;  ///< addresses, or a part of the tape
     std::atomic<State> state = State::live;
     std::atomic<bool> gone = false;  ///< unmapped or dropped: if it's still live, it's lost
-    std::atomic<bool> given_up = false;
     std::byte* copy = nullptr;
     std::int64_t waiting_since = 0;
     std::atomic<std::uint64_t> unreleased = 0;  ///< bytes of ranges, of all that it's part of
@@ -80,6 +79,7 @@ class FrozenChunks final : public GuardedMemory {
   MappedVector<Chunk> chunks_;
   std::size_t protected_count_ = 0;
   std::atomic<std::uint64_t> unreleased_ = 0;  ///< chunks
+  std::atomic<bool> is_given_up_ = false;      ///< a writer waited for room for too long: the save has failed
   mutable std::array<std::mutex, 64> locks_;
   std::atomic<std::int64_t> fault_ = 0;
   std::atomic<std::int64_t> wait_ = 0;
