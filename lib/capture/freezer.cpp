@@ -17,7 +17,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <optional>
+#include <thread>
 #include <utility>
 
 namespace ckpt::capture {
@@ -92,6 +92,8 @@ class Frozen final : public FrozenMemory {
   std::atomic<bool> is_freezing_ = false;
   std::atomic<bool> is_added_ = false;
   std::atomic<bool> is_released_ = false;
+  std::atomic<bool> is_dropped_ = false;
+  mutable std::atomic<unsigned> readers_ = 0;
   mutable std::mutex mutex_;  // of timings_
   FreezeTimings timings_;
 };
@@ -168,7 +170,7 @@ std::vector<std::size_t> Frozen::protect() {
         pieces.back().end = i + 1;
       }
     }
-    constexpr std::uint64_t quicker_than_copying = 16;
+    constexpr std::uint64_t quicker_than_copying = 4;
     run_parallel(pieces.size(), thread_count(timings_.protected_bytes / quicker_than_copying), [&](std::size_t i) {
       Piece& piece = pieces[i];
       if (piece.error != 0) return;
@@ -201,7 +203,6 @@ std::vector<std::size_t> Frozen::protect() {
 
 void Frozen::copy(std::vector<std::size_t> chunks, const std::function<void()>& begun) {
   std::vector<char> left(chunks.size(), 0);
-  // With bounds of its own for each thread, more than a few chunks would be taken by whoever comes first.
   run_parallel(chunks.size(), thread_count(chunks.size() * cell_size),
                [&](std::size_t i) { left[i] = chunks_->set_aside(chunks[i]) ? 0 : 1; });
   if (begun) begun();
@@ -238,6 +239,15 @@ void Frozen::copy(std::vector<std::size_t> chunks, const std::function<void()>& 
 
 void Frozen::read(std::size_t range, std::uint64_t offset, std::span<std::byte> into) const {
   require_part(range, offset, into.size());
+  struct Reader {
+    explicit Reader(std::atomic<unsigned>& n) : count(n) { ++count; }
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader() { --count; }
+    std::atomic<unsigned>& count;
+  };
+  const Reader reader(readers_);
+  if (is_dropped_) throw Error(Errc::busy, "the memory to save could not be frozen");
   chunks_->read(range, offset, into);
 }
 
@@ -256,6 +266,9 @@ void Frozen::end() {
 
 void Frozen::release_all() {
   if (!chunks_ || is_released_) return;
+  // A freeze that failed may have readers by then.
+  is_dropped_ = true;
+  while (readers_ > 0) std::this_thread::yield();
   chunks_->release_all();
   end();
 }
@@ -299,7 +312,7 @@ class Freezer::Implementation {
       try {
         guard_ = PageGuard::shared();
       } catch (const Error& error) {
-        if (options.way == Way::protect || error.code() != Errc::unsupported) throw;
+        if (options.way == Way::protect) throw;
         why_never_ = error.what();
       }
     }
@@ -309,6 +322,7 @@ class Freezer::Implementation {
   }
 
   std::shared_ptr<FrozenMemory> prepare(std::vector<MemoryRange> ranges) {
+    if (owner_ != ::getpid()) throw Error(Errc::invalid_argument, "what was made before a fork is the parent's");
     if (guard_ == nullptr) {
       aside_->prepare(std::accumulate(ranges.begin(), ranges.end(), std::uint64_t{0},
                                       [](std::uint64_t sum, const MemoryRange& range) { return sum + range.size; }));
@@ -318,6 +332,7 @@ class Freezer::Implementation {
 
  private:
   double patience_;
+  pid_t owner_ = ::getpid();
   std::shared_ptr<PageGuard> guard_;
   std::string why_never_;
   std::shared_ptr<AsideMemory> aside_;

@@ -45,7 +45,7 @@ class FrozenChunks final : public GuardedMemory {
   [[nodiscard]] std::uint64_t peak_aside_bytes() const noexcept { return peak_; }
 
   Answer keep(std::uintptr_t page) noexcept override;
-  [[nodiscard]] bool has_room() const noexcept override { return aside_.has_room(cell_size); }
+  [[nodiscard]] bool has_room(std::uint64_t size) const noexcept override { return aside_.has_room(size); }
   void lose(Interval at) noexcept override;
   [[nodiscard]] Interval next_needed(Interval at) const noexcept override;
   [[nodiscard]] std::span<const Interval> watched() const noexcept override { return layout_.watched; }

@@ -175,7 +175,8 @@ void PageGuard::let_write(std::uintptr_t page) noexcept {
         unneeded.end = std::max(unneeded.end, answer.at.end);
         is_held = true;
       } else if (answer.kind == GuardedMemory::Answer::Kind::no_room) {
-        let_wait({.page = page, .memory = memory, .since = since, .deadline = answer.deadline});
+        let_wait(
+            {.page = page, .memory = memory, .size = answer.at.size(), .since = since, .deadline = answer.deadline});
         has_room = false;
       }
       lock.lock();
@@ -214,7 +215,7 @@ void PageGuard::let_wait(const Waiting& waiting) noexcept {
   }
   if (is_first) poke();  // whoever leads must look at the clock from now on
   // Room that came in between has woken no one.
-  if (waiting.memory->has_room()) wake_waiting(true);
+  if (waiting.memory->has_room(waiting.size)) wake_waiting(true);
 }
 
 /// All, or those whose time is over: they try again.

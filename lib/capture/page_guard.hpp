@@ -37,7 +37,7 @@ class GuardedMemory {
   };
 
   virtual Answer keep(std::uintptr_t page) noexcept = 0;
-  [[nodiscard]] virtual bool has_room() const noexcept = 0;
+  [[nodiscard]] virtual bool has_room(std::uint64_t size) const noexcept = 0;
   /// The owner has unmapped these addresses, or dropped what they held. Takes no lock at all.
   virtual void lose(Interval at) noexcept = 0;
   /// The first piece within `at` that must stay protected; empty if there's none.
@@ -81,6 +81,7 @@ class PageGuard {
   struct Waiting {
     std::uintptr_t page = 0;
     GuardedMemory* memory = nullptr;
+    std::uint64_t size = 0;  ///< of the room
     std::int64_t since = 0;
     std::int64_t deadline = 0;
   };

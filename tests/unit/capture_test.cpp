@@ -2,6 +2,7 @@
 // Frozen memory reads as it was at the moment, whatever its owner does to it.
 #include <doctest/doctest.h>
 
+#include "capture/userfault.hpp"
 #include "capture_support.hpp"
 #include "scratch.hpp"
 
@@ -337,6 +338,55 @@ TEST_SUITE("capture") {
     CHECK(timings_of({.begin = own.data(), .size = mib}).why_copied.empty());
   }
 
+  TEST_CASE("capture: memory that another userfaultfd watches is copied, and why is said") {
+    if (!can_protect()) return;
+    Mapped memory(4 * mib);
+    memory.fill(1);
+    const Userfault other;
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+    REQUIRE(other.watch({address + mib, address + 2 * mib}) == 0);
+    Freezer freezer({.way = Way::protect, .memory = 16 * mib});
+    const std::vector<MemoryRange> ranges = {{.begin = memory.data(), .size = memory.size()}};
+    const Contents expected = contents_of(ranges);
+    const auto frozen = freezer.prepare(ranges);
+    frozen->freeze({});
+    memory.fill(2);
+    CHECK(differing_pieces(*frozen, expected) == 0);
+    CHECK(frozen->timings().copied_bytes >= mib);
+    CHECK(frozen->timings().why_copied.find("another userfaultfd") != std::string::npos);
+    CHECK(other.unwatch({address + mib, address + 2 * mib}) == 0);
+  }
+
+  TEST_CASE("capture: readers of what could not be frozen are told so") {
+    Mapped memory(12 * mib);
+    memory.fill(1);
+    Freezer freezer({.way = Way::copy, .memory = 3 * mib, .patience = 0.05});
+    for (int round = 0; round < 5; ++round) {
+      const auto frozen = freezer.prepare({{.begin = memory.data() + 1, .size = memory.size() - 1}});
+      std::thread reader;
+      int wrong = 0;
+      bool is_told = false;
+      CHECK(code_of([&] {
+              frozen->freeze([&] {
+                reader = std::thread([&] {  // who reads and never releases
+                  std::vector<std::byte> buffer(mib);
+                  for (std::size_t i = 0; !is_told; ++i) {
+                    const std::size_t at = i % 11 * mib;
+                    try {
+                      frozen->read(0, at, buffer);
+                      if (std::memcmp(buffer.data(), memory.data() + 1 + at, mib) != 0) ++wrong;
+                    } catch (const Error& error) {
+                      is_told = error.code() == Errc::busy;
+                    }
+                  }
+                });
+              });
+            }) == Errc::busy);
+      reader.join();
+      CHECK(wrong == 0);
+    }
+  }
+
   TEST_CASE("capture: many small ranges are copied together") {
     Mapped memory(8 * mib);
     memory.fill(4);
@@ -477,6 +527,12 @@ TEST_SUITE("capture") {
         status = 1;
       } catch (const Error& error) {
         status = error.code() == Errc::invalid_argument ? 0 : 2;
+      }
+      try {
+        (void)freezer.prepare(ranges);
+        status = 3;
+      } catch (const Error&) {
+        // As it should.
       }
       frozen.reset();
       ::_exit(status);
