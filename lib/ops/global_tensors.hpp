@@ -38,6 +38,9 @@ class GlobalTensors {
   /// Throws not_found; invalid_argument, naming the files, if files of different names have different tensors of it.
   [[nodiscard]] const GlobalTensor& find(std::string_view name) const;
 
+  /// Throws as read() of all of it does, but for what its bytes are.
+  void require_complete(const GlobalTensor& tensor) const { (void)pieces_of(tensor, whole_of(tensor.shape)); }
+
   /// The elements of `box`, a part of `tensor`, to `into`: element i of dimension d at i * strides[d] elements from it,
   /// where none is negative and no two elements share a place. Every byte is checked against its block's hash; replicas
   /// must agree in what's read. Up to `jobs` threads (0: one a core) work on a large box.
