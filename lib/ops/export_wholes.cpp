@@ -15,38 +15,46 @@ constexpr std::uint64_t slab_bytes = 16U << 20U;
 /// More don't make a device faster.
 constexpr unsigned most_readers = 8;
 
-struct Slab {
-  std::size_t number = 0;
-  Box box;
-};
+/// A tensor as boxes that follow each other in row-major order.
+class Slabs {
+ public:
+  explicit Slabs(const GlobalTensor& tensor) : all_(whole_of(tensor.shape)) {
+    const std::uint64_t bits = bits_of(tensor.dtype);
+    if (all_.shape.empty() || bits % 8 != 0 || volume_of(all_) <= slab_bytes / (bits / 8)) return;
+    // The outermost dimension that a slab cuts: all within it fits one.
+    cut_ = all_.shape.size() - 1;
+    std::uint64_t inside = bits / 8;
+    while (cut_ > 0 && inside <= slab_bytes / length(cut_)) inside *= length(cut_--);
+    step_ = std::max<std::uint64_t>(1, slab_bytes / inside);
+    in_a_row_ = (length(cut_) + step_ - 1) / step_;
+    count_ = in_a_row_;
+    for (std::size_t d = 0; d < cut_; ++d) count_ *= length(d);
+  }
 
-/// Cuts a tensor into boxes that follow each other in row-major order.
-void cut_in_order(const GlobalTensor& tensor, std::size_t number, std::vector<Slab>& into) {
-  const Box all = whole_of(tensor.shape);
-  const std::uint64_t bits = bits_of(tensor.dtype);
-  if (all.shape.empty() || bits % 8 != 0 || volume_of(all) * bits / 8 <= slab_bytes) {
-    into.push_back({.number = number, .box = all});
-    return;
-  }
-  // The outermost dimension that a slab cuts: all within it fits one.
-  std::size_t cut = all.shape.size() - 1;
-  std::uint64_t inside = bits / 8;
-  const auto length = [&](std::size_t d) { return static_cast<std::uint64_t>(all.shape[d]); };
-  while (cut > 0 && inside <= slab_bytes / length(cut)) inside *= length(cut--);
-  const auto step = static_cast<std::int64_t>(std::max<std::uint64_t>(1, slab_bytes / inside));
-  Box box = all;
-  for (std::size_t d = 0; d < cut; ++d) box.shape[d] = 1;
-  while (true) {
-    for (std::int64_t at = 0; at < all.shape[cut]; at += step) {
-      box.offsets[cut] = at;
-      box.shape[cut] = std::min(step, all.shape[cut] - at);
-      into.push_back({.number = number, .box = box});
+  [[nodiscard]] std::uint64_t count() const { return count_; }
+  [[nodiscard]] Box at(std::uint64_t index) const {
+    Box box = all_;
+    if (step_ == 0) return box;
+    const std::uint64_t begin = index % in_a_row_ * step_;
+    box.offsets[cut_] = static_cast<std::int64_t>(begin);
+    box.shape[cut_] = static_cast<std::int64_t>(std::min(step_, length(cut_) - begin));
+    index /= in_a_row_;
+    for (std::size_t d = cut_; d-- > 0; index /= length(d)) {
+      box.offsets[d] = static_cast<std::int64_t>(index % length(d));
+      box.shape[d] = 1;
     }
-    std::size_t d = cut;
-    while (d > 0 && ++box.offsets[d - 1] == all.shape[d - 1]) box.offsets[--d] = 0;
-    if (d == 0) return;
+    return box;
   }
-}
+
+ private:
+  [[nodiscard]] std::uint64_t length(std::size_t d) const { return static_cast<std::uint64_t>(all_.shape[d]); }
+
+  Box all_;
+  std::size_t cut_ = 0;
+  std::uint64_t step_ = 0;  ///< along the dimension that's cut; 0: one slab is all of it
+  std::uint64_t in_a_row_ = 1;
+  std::uint64_t count_ = 1;
+};
 
 class SlabReader {
  public:
@@ -75,26 +83,38 @@ class SlabReader {
 
 void stream_wholes(const GlobalTensors& tensors, const std::vector<const ExportItem*>& items, unsigned jobs,
                    const Monitor& monitor, const std::function<void(std::size_t number, ByteView)>& consume) {
-  std::vector<Slab> slabs;
-  for (std::size_t i = 0; i < items.size(); ++i) cut_in_order(tensors.all()[items[i]->whole], i, slabs);
+  std::vector<Slabs> slabs;
+  std::vector<std::uint64_t> firsts;  // of each item: how many slabs come before
+  std::uint64_t count = 0;
+  for (const ExportItem* item : items) {
+    slabs.emplace_back(tensors.all()[item->whole]);
+    firsts.push_back(count);
+    count += slabs.back().count();
+  }
+  const auto number_of = [&](std::uint64_t slab) {
+    return static_cast<std::size_t>(std::upper_bound(firsts.begin(), firsts.end(), slab) - firsts.begin()) - 1;
+  };
   SlabReader reader(tensors, monitor);
   const unsigned threads = std::min(reader_count(jobs), std::max(most_readers, jobs));
   run_ordered(
-      slabs.size(), threads, std::size_t{threads} + 2,
-      [&](std::size_t i) { return reader.read(tensors.all()[items[slabs[i].number]->whole], slabs[i].box); },
-      [&](std::size_t i, const SlabReader::Read& read) { consume(slabs[i].number, read.bytes); });
+      count, threads, std::size_t{threads} + 2,
+      [&](std::size_t i) {
+        const std::size_t n = number_of(i);
+        return reader.read(tensors.all()[items[n]->whole], slabs[n].at(i - firsts[n]));
+      },
+      [&](std::size_t i, const SlabReader::Read& read) { consume(number_of(i), read.bytes); });
 }
 
 bool are_the_same(const GlobalTensors& tensors, const GlobalTensor& a, const GlobalTensor& b, const Monitor& monitor) {
   if (a.dtype != b.dtype || a.layout != b.layout || a.shape != b.shape) return false;
-  std::vector<Slab> slabs;
-  cut_in_order(a, 0, slabs);
+  const Slabs slabs(a);
   SlabReader reader(tensors, monitor);
-  return std::all_of(slabs.begin(), slabs.end(), [&](const Slab& slab) {
-    const auto x = reader.read(a, slab.box);
-    const auto y = reader.read(b, slab.box);
-    return std::equal(x.bytes.begin(), x.bytes.end(), y.bytes.begin());
-  });
+  for (std::uint64_t i = 0; i < slabs.count(); ++i) {
+    const auto x = reader.read(a, slabs.at(i));
+    const auto y = reader.read(b, slabs.at(i));
+    if (!std::equal(x.bytes.begin(), x.bytes.end(), y.bytes.begin())) return false;
+  }
+  return true;
 }
 
 }  // namespace ckpt::ops

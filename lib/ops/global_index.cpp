@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/global_index.hpp"
 
+#include "ops/path_numbers.hpp"
+
 #include <algorithm>
 #include <string_view>
 #include <tuple>
@@ -8,15 +10,6 @@
 
 namespace ckpt::ops {
 namespace {
-
-std::string without_numbers(std::string_view path) {
-  std::string out;
-  for (const char c : path) {
-    const bool is_digit = c >= '0' && c <= '9';
-    if (!is_digit || out.empty() || out.back() != '#') out += is_digit ? '#' : c;
-  }
-  return out;
-}
 
 /// The file's other parts of a tensor are called `name#2` and so on: one rank may hold several.
 std::string_view without_suffix(std::string_view name) {
@@ -81,10 +74,10 @@ void GlobalIndex::add_file(FileOfShard file, std::uint32_t rank, const format::C
     if (!tensor.global_shape.empty()) sharded.emplace(tensor.name, &tensor);
   }
   const Origin from{.rank = rank, .path = entry.path};
-  const std::string prefix = without_numbers(entry.path) + '\0';  // no path holds one
+  const std::string path = without_numbers(entry.path);
   for (const Tensor& tensor : tensors) {
     const std::string_view name = name_of_whole(tensor, sharded);
-    const auto [known, is_new] = by_key_.emplace(prefix + std::string(name), wholes_.size());
+    const auto [known, is_new] = by_key_.try_emplace({path, std::string(name)}, wholes_.size());
     if (is_new) {
       wholes_.push_back({.name = std::string(name),
                          .path = entry.path,

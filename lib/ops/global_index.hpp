@@ -60,8 +60,8 @@ class GlobalIndex {
   void add_part(GlobalTensor& whole, const Origin& first, const Origin& from, FileOfShard file, const Tensor& tensor);
 
   std::vector<GlobalTensor> wholes_;
-  std::vector<Origin> origins_;  ///< of the first part of each
-  std::map<std::string, std::size_t, std::less<>> by_key_;
+  std::vector<Origin> origins_;                                        ///< of the first part of each
+  std::map<std::pair<std::string, std::string>, std::size_t> by_key_;  ///< path without numbers, and name
 };
 
 }  // namespace ckpt::ops

@@ -175,8 +175,8 @@ void GlobalTensors::read(const GlobalTensor& tensor, const Box& box, std::span<c
     }
     plan_read(cache_, view_on(piece.replicas.front(), piece.box), strides, into + before * bits / 8, monitor, tasks);
   }
-  const unsigned workers = volume_of(box) * bits / 8 >= parallel_from ? reader_count(jobs) : 1;
-  run_parallel(tasks.size(), jobs == 1 ? 1 : workers, [&](std::size_t i) { tasks[i](); });
+  const bool alone = jobs == 1 || volume_of(box) < parallel_from * 8 / bits;
+  run_parallel(tasks.size(), alone ? 1 : reader_count(jobs), [&](std::size_t i) { tasks[i](); });
 }
 
 }  // namespace ckpt::ops
