@@ -4,7 +4,7 @@
 #include "core/patterns.hpp"
 #include "core/pipeline.hpp"
 #include "core/stop.hpp"
-#include "ops/part_reader.hpp"
+#include "format/damaged.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -159,24 +159,51 @@ void GlobalTensors::require_agreement(const GlobalTensor& tensor, const Piece& p
   }
 }
 
+void GlobalTensors::plan_piece(const Piece& piece, const TensorPart& from, const Target& to, const Monitor& monitor,
+                               Tasks& tasks) const {
+  std::uint64_t before = 0;  // elements of the target
+  for (std::size_t d = 0; d < to.strides.size(); ++d) {
+    before += static_cast<std::uint64_t>((piece.box.offsets[d] - to.box.offsets[d]) * to.strides[d]);
+  }
+  std::byte* const into = to.into + before * bits_of(from.view.dtype) / 8;
+  plan_read(cache_, view_on(from, piece.box), to.strides, into, monitor, tasks);
+}
+
+void GlobalTensors::read_from_any(const Piece& piece, const Target& to, const Monitor& monitor) const {
+  for (const TensorPart& from : piece.replicas) {
+    try {
+      Tasks tasks;
+      plan_piece(piece, from, to, monitor, tasks);
+      for (const auto& task : tasks) task();
+      return;
+    } catch (const format::Damaged&) {
+      if (&from == &piece.replicas.back()) throw;
+    }
+  }
+}
+
 void GlobalTensors::read(const GlobalTensor& tensor, const Box& box, std::span<const std::int64_t> strides,
                          std::byte* into, unsigned jobs, const Monitor& monitor) const {
   check_target(tensor, box, strides);
   const std::vector<Piece> pieces = pieces_of(tensor, box);
-  const std::uint64_t bits = bits_of(tensor.dtype);
-  Tasks tasks;
-  for (const Piece& piece : pieces) {
-    if (piece.replicas.size() > 1) {
-      tasks.emplace_back([this, &tensor, &piece, &monitor] { require_agreement(tensor, piece, monitor); });
+  const Target target{.box = box, .strides = strides, .into = into};
+  const bool alone = jobs == 1 || volume_of(box) < parallel_from * 8 / bits_of(tensor.dtype);
+  try {
+    Tasks tasks;
+    for (const Piece& piece : pieces) {
+      if (piece.replicas.size() > 1) {
+        tasks.emplace_back([this, &tensor, &piece, &monitor] { require_agreement(tensor, piece, monitor); });
+      }
+      plan_piece(piece, piece.replicas.front(), target, monitor, tasks);
     }
-    std::uint64_t before = 0;  // elements of the target
-    for (std::size_t d = 0; d < strides.size(); ++d) {
-      before += static_cast<std::uint64_t>((piece.box.offsets[d] - box.offsets[d]) * strides[d]);
-    }
-    plan_read(cache_, view_on(piece.replicas.front(), piece.box), strides, into + before * bits / 8, monitor, tasks);
+    run_parallel(tasks.size(), alone ? 1 : reader_count(jobs), [&](std::size_t i) { tasks[i](); });
+    return;
+  } catch (const format::Damaged&) {
+    const auto has_others = [](const Piece& piece) { return piece.replicas.size() > 1; };
+    if (std::none_of(pieces.begin(), pieces.end(), has_others)) throw;
   }
-  const bool alone = jobs == 1 || volume_of(box) < parallel_from * 8 / bits;
-  run_parallel(tasks.size(), alone ? 1 : reader_count(jobs), [&](std::size_t i) { tasks[i](); });
+  run_parallel(pieces.size(), alone ? 1 : reader_count(jobs),
+               [&](std::size_t i) { read_from_any(pieces[i], target, monitor); });
 }
 
 }  // namespace ckpt::ops

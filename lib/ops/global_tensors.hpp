@@ -6,6 +6,7 @@
 #include "ops/block_cache.hpp"
 #include "ops/box.hpp"
 #include "ops/global_index.hpp"
+#include "ops/part_reader.hpp"
 #include "store/store.hpp"
 
 #include <ckpt/monitor.hpp>
@@ -43,7 +44,8 @@ class GlobalTensors {
 
   /// The elements of `box`, a part of `tensor`, to `into`: element i of dimension d at i * strides[d] elements from it,
   /// where none is negative and no two elements share a place. Every byte is checked against its block's hash; replicas
-  /// must agree in what's read. Up to `jobs` threads (0: one a core) work on a large box.
+  /// must agree in what's read, and one whose blocks are good stands in for one whose blocks are not. Up to `jobs`
+  /// threads (0: one a core) work on a large box.
   ///
   /// Throws Errc::damaged, naming tensor, ranks and box, if parts disagree on shape or type, overlap without being
   /// replicas, leave a gap, or if replicas differ; and for blocks that fail their check. unsupported for a tensor
@@ -61,6 +63,15 @@ class GlobalTensors {
   [[nodiscard]] std::vector<Piece> pieces_of(const GlobalTensor& tensor, const Box& box) const;
   [[nodiscard]] std::string origin(const TensorPart& part) const;
   void require_agreement(const GlobalTensor& tensor, const Piece& piece, const Monitor& monitor) const;
+  /// Where a box of a tensor is read to.
+  struct Target {
+    const Box& box;
+    std::span<const std::int64_t> strides;
+    std::byte* into;
+  };
+  void plan_piece(const Piece& piece, const TensorPart& from, const Target& to, const Monitor& monitor,
+                  Tasks& tasks) const;
+  void read_from_any(const Piece& piece, const Target& to, const Monitor& monitor) const;
 
   store::Checkpoint checkpoint_;
   mutable BlockCache cache_;

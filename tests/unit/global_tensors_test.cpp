@@ -253,6 +253,26 @@ TEST_SUITE("global tensors") {
     }
   }
 
+  TEST_CASE("a replica stands in for one whose blocks are damaged") {
+    const Whole whole = line(100'000);
+    const Part part = part_of(whole, ops::whole_of(whole.shape));
+    const Opened opened({{{"s.pt", {part}}}, {{"s.pt", {part}}}});
+    const store::Checkpoint& checkpoint = opened.tensors.checkpoint();
+    const std::string marker = whole.values.substr(1000, 16);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const std::string path = checkpoint.shard_path(checkpoint.manifest.shards.at(rank));
+      std::string bytes = source_test::read_file(path);
+      bytes.at(bytes.find(marker)) ^= 1;
+      std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+      std::ofstream(path, std::ios::binary) << bytes;
+      const GlobalTensors tensors(checkpoint, {}, Monitor());
+      std::string got;
+      const Failure failure = failure_of([&] { got = read_all(tensors, "w"); });
+      CHECK((got == whole.values) == (rank == 0));
+      CHECK((failure.code == Errc::damaged) == (rank == 1));
+    }
+  }
+
   TEST_CASE("parts that disagree on shape or type are no tensor") {
     const Whole whole = line(10);
     Part longer = part_of(whole, {{5}, {5}});
