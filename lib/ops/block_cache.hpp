@@ -25,8 +25,6 @@ namespace ckpt::ops {
 struct FileOfShard {
   std::size_t shard = 0;  ///< in the manifest's list
   std::size_t file = 0;   ///< in the shard's catalog
-
-  friend auto operator<=>(const FileOfShard&, const FileOfShard&) = default;
 };
 
 /// Thread-safe.

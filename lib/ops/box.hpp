@@ -17,7 +17,7 @@ struct Box {
   std::vector<std::int64_t> offsets;
   std::vector<std::int64_t> shape;
 
-  friend auto operator<=>(const Box&, const Box&) = default;
+  friend bool operator==(const Box&, const Box&) = default;
 };
 
 /// All of a tensor.

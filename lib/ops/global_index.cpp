@@ -93,7 +93,7 @@ void GlobalIndex::add_file(FileOfShard file, std::uint32_t rank, const format::C
 std::vector<GlobalTensor> GlobalIndex::finish() && {
   for (GlobalTensor& whole : wholes_) {
     std::stable_sort(whole.parts.begin(), whole.parts.end(), [](const TensorPart& a, const TensorPart& b) {
-      return std::tie(a.box, a.file) < std::tie(b.box, b.file);
+      return std::tie(a.box.offsets, a.box.shape, a.file.shard) < std::tie(b.box.offsets, b.box.shape, b.file.shard);
     });
   }
   return std::move(wholes_);

@@ -11,6 +11,7 @@
 #include "ops/value_signs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 namespace ckpt::ops {
@@ -161,8 +162,8 @@ void plan_read(BlockCache& cache, const FileView& view, std::span<const std::int
   if (size == 0) return;
   if (!shows_what_is_stored(view.tensor)) return plan_gather(cache, view, strides, into, monitor, tasks);
   const bool whole_bytes = bits_of(view.tensor.dtype) % 8 == 0;
-  const std::int64_t bytes[] = {static_cast<std::int64_t>(size)};
-  const std::int64_t one[] = {1};
+  const std::array<std::int64_t, 1> bytes = {static_cast<std::int64_t>(size)};
+  const std::array<std::int64_t, 1> one = {1};
   const StridedScatter scatter = whole_bytes
                                      ? StridedScatter(view.tensor.shape, strides, bits_of(view.tensor.dtype) / 8, into)
                                      : StridedScatter(bytes, one, 1, into);
