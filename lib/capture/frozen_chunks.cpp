@@ -141,7 +141,7 @@ void FrozenChunks::note_peak() noexcept {
   }
 }
 
-GuardedMemory::Answer FrozenChunks::keep(std::uintptr_t page) noexcept {
+GuardedMemory::Answer FrozenChunks::keep(std::uintptr_t page, bool waits) noexcept {
   const std::size_t index = first_chunk(page);
   if (index == protected_count_ || page < chunks_[index].at.begin) return {};
   Chunk& chunk = chunks_[index];
@@ -150,6 +150,7 @@ GuardedMemory::Answer FrozenChunks::keep(std::uintptr_t page) noexcept {
   if (chunk.state != State::live || chunk.gone) return kept;
   std::byte* copy = is_given_up_ ? nullptr : aside_.take(chunk.at.size());
   if (copy == nullptr) {
+    if (!waits) return {.kind = Answer::Kind::no_room, .at = chunk.at};
     const std::int64_t now = clock_now();
     if (chunk.waiting_since == 0) chunk.waiting_since = now;
     const std::int64_t deadline = chunk.waiting_since + patience_;
@@ -184,6 +185,19 @@ Interval FrozenChunks::next_needed(Interval at) const noexcept {
     if (chunks_[i].state == State::live && !chunks_[i].gone) return chunks_[i].at;
   }
   return {};
+}
+
+/// The chunk that follows, if the one before was written to as well. Not at the cost of writers who'll need the room.
+Interval FrozenChunks::next_wanted(std::uintptr_t page) const noexcept {
+  const std::size_t i = first_chunk(page);
+  if (i == 0 || i + 1 >= protected_count_) return {};
+  const Chunk& before = chunks_[i - 1];
+  const Chunk& here = chunks_[i];
+  const Chunk& after = chunks_[i + 1];
+  if (before.at.end != here.at.begin || here.at.end != after.at.begin) return {};
+  if (before.state != State::aside || here.state != State::aside || after.state != State::live) return {};
+  if (after.gone || is_given_up_ || aside_.used() + after.at.size() > aside_.budget() / 2) return {};
+  return after.at;
 }
 
 void FrozenChunks::note_wait(std::int64_t nanoseconds, std::int64_t for_room) noexcept {

@@ -44,10 +44,11 @@ class FrozenChunks final : public GuardedMemory {
   [[nodiscard]] std::uint64_t aside_bytes() const noexcept { return aside_bytes_; }
   [[nodiscard]] std::uint64_t peak_aside_bytes() const noexcept { return peak_; }
 
-  Answer keep(std::uintptr_t page) noexcept override;
+  Answer keep(std::uintptr_t page, bool waits) noexcept override;
   [[nodiscard]] bool has_room(std::uint64_t size) const noexcept override { return aside_.has_room(size); }
   void lose(Interval at) noexcept override;
   [[nodiscard]] Interval next_needed(Interval at) const noexcept override;
+  [[nodiscard]] Interval next_wanted(std::uintptr_t page) const noexcept override;
   [[nodiscard]] std::span<const Interval> watched() const noexcept override { return layout_.watched; }
   void note_wait(std::int64_t nanoseconds, std::int64_t for_room) noexcept override;
 
