@@ -81,7 +81,8 @@ void FrozenChunks::read_part(const Chunk& chunk, std::uintptr_t address, std::ui
                              std::span<std::byte> into) const {
   State state = chunk.state.load(std::memory_order_acquire);
   if (state == State::live) {
-    const bool is_read = read_own_memory(address, into);
+    bool is_read = read_own_memory(address, into);
+    if (!is_read && is_on_tape(chunk)) is_read = read_directly(chunk, address, into);
     if (guard_ != nullptr && !is_on_tape(chunk)) guard_->settle();
     std::atomic_thread_fence(std::memory_order_acquire);
     const bool is_gone = chunk.gone;
@@ -102,6 +103,19 @@ void FrozenChunks::read_part(const Chunk& chunk, std::uintptr_t address, std::ui
         .with_hint("allow more memory to be set aside, or save to something faster");
   }
   throw Error(Errc::io, "memory was unmapped or dropped by its owner before it was saved");
+}
+
+/// The kernel reads no device's memory. The owner waits for this chunk, and so for this lock; by way of memory of our
+/// own, since `into` may be memory that someone froze and gave back, and writing there may wait for a lock as well.
+bool FrozenChunks::read_directly(const Chunk& chunk, std::uintptr_t address, std::span<std::byte> into) const {
+  MappedVector<std::byte> between(into.size());
+  {
+    const std::lock_guard lock(lock_of(chunk));
+    if (chunk.state != State::live) return false;
+    std::memcpy(between.data(), reinterpret_cast<const std::byte*>(address), between.size());
+  }
+  std::memcpy(into.data(), between.data(), between.size());
+  return true;
 }
 
 /// The owner waits, or no one protects it.

@@ -69,6 +69,7 @@ class FrozenChunks final : public GuardedMemory {
   void visit(std::size_t range, std::uint64_t offset, std::uint64_t size, Visit&& visit) const;
   [[nodiscard]] bool is_on_tape(const Chunk& chunk) const { return &chunk >= chunks_.data() + protected_count_; }
   void read_part(const Chunk& chunk, std::uintptr_t address, std::uintptr_t place, std::span<std::byte> into) const;
+  [[nodiscard]] bool read_directly(const Chunk& chunk, std::uintptr_t address, std::span<std::byte> into) const;
   void copy_now(const Chunk& chunk, std::byte* to) const;
   void note_peak() noexcept;
   void finish(Chunk& chunk) noexcept;
