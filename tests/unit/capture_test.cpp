@@ -71,7 +71,7 @@ TEST_SUITE("capture") {
       Mapped memory(size);
       std::mt19937_64 random(5);
       int differing = 0;
-      for (unsigned round = 0; round < 200; ++round) {
+      for (unsigned round = 0; round < 200 / slowness; ++round) {
         memory.fill(round);
         const std::vector<MemoryRange> ranges = random_ranges(memory, random);
         const Contents expected = contents_of(ranges);
@@ -277,7 +277,7 @@ TEST_SUITE("capture") {
     if (!can_protect()) return;
     Freezer freezer({.way = Way::protect, .memory = 64 * mib});
     int wrong = 0;
-    for (unsigned round = 0; round < 200; ++round) {
+    for (unsigned round = 0; round < 200 / slowness; ++round) {
       Mapped memory(4 * mib);
       memory.fill(round);
       const std::vector<MemoryRange> ranges = {{.begin = memory.data(), .size = memory.size()}};
@@ -595,7 +595,7 @@ TEST_SUITE("capture") {
         return std::count(std::istreambuf_iterator<char>(map), {}, '\n');
       };
       const auto before = mappings();
-      for (unsigned i = 0; i < 1000; ++i) once(i);
+      for (unsigned i = 0; i < 1000 / slowness; ++i) once(i);
       CHECK(entries_of("/proc/self/fd") == descriptors);
       CHECK(entries_of("/proc/self/task") == threads);
       CHECK(mappings() <= before + 5);
