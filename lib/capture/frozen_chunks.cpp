@@ -112,7 +112,7 @@ bool FrozenChunks::read_directly(const Chunk& chunk, std::uintptr_t address, std
   {
     const std::lock_guard lock(lock_of(chunk));
     if (chunk.state != State::live) return false;
-    std::memcpy(between.data(), reinterpret_cast<const std::byte*>(address), between.size());
+    std::memcpy(between.data(), bytes_at(address), between.size());
   }
   std::memcpy(into.data(), between.data(), between.size());
   return true;
@@ -121,7 +121,7 @@ bool FrozenChunks::read_directly(const Chunk& chunk, std::uintptr_t address, std
 /// The owner waits, or no one protects it.
 void FrozenChunks::copy_now(const Chunk& chunk, std::byte* to) const {
   if (!is_on_tape(chunk)) {
-    std::memcpy(to, reinterpret_cast<const std::byte*>(chunk.at.begin), chunk.at.size());
+    std::memcpy(to, bytes_at(chunk.at.begin), chunk.at.size());
     return;
   }
   const auto first =
@@ -130,8 +130,7 @@ void FrozenChunks::copy_now(const Chunk& chunk, std::byte* to) const {
   for (auto piece = first; piece != layout_.tape.end() && piece->at < chunk.at.end; ++piece) {
     const std::uint64_t begin = std::max<std::uint64_t>(piece->at, chunk.at.begin);
     const std::uint64_t end = std::min<std::uint64_t>(piece->at + piece->size, chunk.at.end);
-    std::memcpy(to + (begin - chunk.at.begin), reinterpret_cast<const std::byte*>(piece->address + (begin - piece->at)),
-                end - begin);
+    std::memcpy(to + (begin - chunk.at.begin), bytes_at(piece->address + (begin - piece->at)), end - begin);
   }
 }
 

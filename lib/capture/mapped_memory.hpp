@@ -19,6 +19,10 @@ namespace ckpt::capture {
 [[nodiscard]] inline std::uintptr_t page_down(std::uintptr_t address) { return address & ~(page_size() - 1); }
 [[nodiscard]] inline std::uintptr_t page_up(std::uintptr_t address) { return page_down(address + page_size() - 1); }
 
+[[nodiscard]] inline std::byte* bytes_at(std::uintptr_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): the kernel speaks in numbers
+}
+
 /// Nothing if the system has no more. The kernel joins neighbouring mappings of the same kind, and whoever unmaps a
 /// part of one that's watched for writers waits for the watcher. Which may be the one who unmaps: so these are of
 /// another kind than anyone else's, by being left out of core dumps.
