@@ -24,11 +24,9 @@ from ._library import Damaged, Error, NotFound, TimedOut, library, text_of
 from .loading import Checkpoint, load, load_into
 from .saver import Handle, Saver
 
-open = Checkpoint
-
 __version__ = text_of(library.version())
-__all__ = ["Checkpoint", "Damaged", "Error", "Handle", "NotFound", "Saver", "TimedOut", "load", "load_into", "open",
-           "can_protect"]
+__all__ = ["Checkpoint", "Damaged", "Error", "Handle", "NotFound", "Saver", "TimedOut", "can_protect",
+           "load", "load_into"]
 
 
 def can_protect():

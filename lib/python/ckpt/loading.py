@@ -19,7 +19,7 @@ _UNSAFE = "weights_only" not in inspect.signature(torch.load).parameters
 class Checkpoint:
     """A checkpoint that's open for reading; a context manager. Thread-safe.
 
-        with ckpt.open("runs/a") as checkpoint:
+        with ckpt.Checkpoint("runs/a") as checkpoint:
             checkpoint.step, checkpoint.world_size, checkpoint.id
             weight = checkpoint.tensor("model.weight")
 
