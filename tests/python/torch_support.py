@@ -192,7 +192,7 @@ def states():
 
     return {"training": training, "views": views, "shared": shared, "kinds": kinds, "objects": objects,
             "module": module, "metadata": metadata, "a tensor": lambda: torch.arange(5), "nothing": lambda: None,
-            "deep": lambda: nested(300), "too deep": lambda: nested(600)}
+            "deep": lambda: nested(300), "too deep": lambda: nested(450)}
 
 
 def nested(depth):

@@ -36,11 +36,15 @@ class Handle:
         self._saver = saver
         self._save = ctypes.c_void_p()
         self._failure = None
-        self._started = threading.Event()
+        self._frozen = threading.Event()   # or it failed
+        self._started = threading.Event()  # or it failed
+        self._handed_over = False
         self._over = threading.Event()
         self._seconds = {}
         self._copies = None
         self._keep = None
+        self._was_told = False
+        self._last = None  # its timings, once the library knows no more of it
         self.step = step
         self.address = f"{saver.store}@{step}"
 
@@ -66,8 +70,7 @@ class Handle:
         to, peak_aside_bytes the most at a time; waves. raw_bytes and stored_bytes; tensors; id of the checkpoint once
         it's durable. at_once, if it's there, says why all was written to memory during the call."""
         self._saver._check_process()
-        timings = Timings(struct_size=ctypes.sizeof(Timings))
-        library.save_timings(self._save, ctypes.byref(timings))
+        timings = self._last or self._ask_timings()
         known = {name: getattr(timings, name) for name, _ in Timings._fields_[1:]}
         known["why_copied"] = _library.text_of(known["why_copied"])
         known["id"] = _library.text_of(known["id"])
@@ -109,6 +112,17 @@ class Handle:
                     raise self._named(failure)
             except Error as failure:
                 self._fail(failure)
+
+    def _ask_timings(self):
+        timings = Timings(struct_size=ctypes.sizeof(Timings))
+        library.save_timings(self._save, ctypes.byref(timings))
+        return timings
+
+    def _drop(self):
+        """Ends a save that was never handed over: what it froze is let go."""
+        self._last = self._ask_timings()
+        save, self._save = self._save, None
+        library.save_free(save)
 
     def _named(self, failure):
         failure.handle = self
@@ -309,6 +323,11 @@ class Saver:
                 handle._copies.begin(elsewhere, self._device, self._check_open)
             if here:
                 _add_ranges(handle._save, here)
+        except BaseException:
+            if handle._copies:
+                handle._copies.finish()
+                handle._copies.release()
+            raise
         finally:
             if collects:
                 gc.enable()
@@ -320,8 +339,11 @@ class Saver:
         self._to_describe.put((handle, freezer, frozen, name))
         try:
             library.save_freeze(handle._save)
+            handle._frozen.set()
         except BaseException as failure:
+            handle._was_told = True
             handle._fail(failure)
+            handle._frozen.set()
             handle._started.wait()
             raise
         return handle
@@ -354,6 +376,7 @@ class Saver:
     def _describe(self, handle, freezer, frozen, name):
         begun = time.perf_counter()
         save = handle._save
+        handed_over = False
         try:
             if handle._copies:
                 handle._copies.finish()
@@ -367,10 +390,12 @@ class Saver:
             handle._seconds["describe_seconds"] = time.perf_counter() - begun
             if handle._failure is None:
                 library.save_start(save)
+                handed_over = True
         except BaseException as failure:
             handle._fail(failure)
         if handle._copies:
             handle._copies.release()
+        handle._handed_over = handed_over
         handle._started.set()
         self._to_follow.put(handle)
 
@@ -389,13 +414,16 @@ class Saver:
                     handle._fail(failure)
             failed = handle._failure
             # Not before the library is done with the memory.
-            while library.save_released(handle._save) == 0 and failed is None:
+            if not handle._handed_over:
+                handle._frozen.wait()
+                handle._drop()
+            while handle._save and library.save_released(handle._save) == 0:
                 time.sleep(0.01)
             handle._keep = None
             handle._copies = None
             with self._lock:
                 self._pending.remove(handle)
-                if failed is not None and not callable(self._on_error) and not getattr(handle, "_was_told", False):
+                if failed is not None and not callable(self._on_error) and not handle._was_told:
                     self._failed.append(handle)
             handle._over.set()
             if failed is not None and callable(self._on_error):
