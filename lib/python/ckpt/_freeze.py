@@ -43,14 +43,15 @@ class FrozenStorage:
     """Stands for a storage as it was at the walk: where it is and how large, whatever becomes of the storage itself.
     `keep` is what holds the memory. What PyTorch asks a storage for while it writes one is answered here."""
 
-    def __init__(self, freezer, keep, address, size, device):
+    __slots__ = ("_freezer", "keep", "_cdata", "address", "size", "real_device", "range", "host")
+
+    def __init__(self, freezer, keep, identity, device):
         self._freezer = freezer
         self.keep = keep
-        self.size = size
+        self._cdata = identity
+        self.address = keep.data_ptr()
+        self.size = keep.nbytes()
         self.real_device = device
-        self.address = _Address(address)
-        self.address.storage = self
-        self._cdata = keep._cdata
         self.range = None  # its number for the library
         self.host = None   # what holds its copy, where it's of an accelerator
 
@@ -60,7 +61,9 @@ class FrozenStorage:
         return _CPU if self._freezer.pickled else self.real_device
 
     def data_ptr(self):
-        return self.address
+        address = _Address(self.address)
+        address.storage = self
+        return address
 
     def nbytes(self):
         return self.size
@@ -226,7 +229,7 @@ class Freezer:
         storage = _untyped_storage(alias)
         key = storage._cdata
         if key not in self.storages:
-            self.storages[key] = FrozenStorage(self, storage, storage.data_ptr(), storage.nbytes(), storage.device)
+            self.storages[key] = FrozenStorage(self, storage, key, _CPU if tensor.is_cpu else storage.device)
         self.tensors += 1
         frozen = _FrozenTensor(self, alias, kind, tensor.requires_grad)
         self._memo[id(tensor)] = (frozen, tensor)
@@ -237,7 +240,7 @@ class Freezer:
         if frozen is None:
             if known:
                 raise RuntimeError("a tensor turned out to have another storage than it had when it was saved")
-            frozen = FrozenStorage(self, storage, storage.data_ptr(), storage.nbytes(), storage.device)
+            frozen = FrozenStorage(self, storage, storage._cdata, storage.device)
             self.storages[storage._cdata] = frozen
         return frozen
 
