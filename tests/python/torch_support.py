@@ -100,6 +100,24 @@ class Labelled(torch.Tensor):
     pass
 
 
+class Wrapper(torch.Tensor):
+    """Without a storage of its own, as DTensor."""
+
+    @staticmethod
+    def __new__(cls, inner, spec):
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made._local_tensor = inner
+        made._spec = spec
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), more=None):
+        raise NotImplementedError(function)
+
+    def __repr__(self):
+        return "Wrapper"
+
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -178,6 +196,7 @@ def states():
                 "layout": torch.strided, "range": range(3), "slice": slice(1, 2), "deque": collections.deque([1], 3),
                 "counted": collections.Counter("aab"), 3: "number", (1, "k"): "tuple", None: "none", 1.5: "float",
                 "attributed": attributed, "labelled": torch.ones(2).as_subclass(Labelled),
+                "wrapper": Wrapper(torch.arange(4.0), {"mesh": torch.tensor([0, 1])}),
                 "storage": torch.arange(3).storage(), "path": __import__("pathlib").PurePosixPath("a/b"),
                 "untyped": torch.UntypedStorage(4).fill_(7), "generator": random.Random(3)}
 

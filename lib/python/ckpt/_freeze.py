@@ -81,6 +81,8 @@ _CPU = torch.device("cpu")
 class _TypedStandIn(_TypedStorage):
     """A TypedStorage over a FrozenStorage; also of an UntypedStorage, which PyTorch writes as one of bytes."""
 
+    dtype = _untyped_storage = None  # attributes, whatever they are in the class above
+
     def __new__(cls, *args, **more):
         return object.__new__(cls)
 
