@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of the Python module share: the module itself, states of all sorts, and files compared record by record.
+# What the tests of the Python module share: the module itself, states of all sorts, files compared record by record.
 import argparse
 import collections
 import enum
@@ -188,9 +188,11 @@ def states():
         return {"namespace": argparse.Namespace(lr=1e-3, sizes=[1, 2], t=torch.zeros(2)), "set": {1, "a", None},
                 "frozen": frozenset([3, 4]), "default": collections.defaultdict(list, {"k": [torch.ones(1)]}),
                 "point": Point(1, torch.ones(2)), "counter": Counter(), "slotted": Slotted(), "named": Named({"a": 1}),
-                "listed": Listed([1, 2]), "array": numpy.arange(6).reshape(2, 3), "fortran": numpy.ones((2, 3), order="F"),
+                "listed": Listed([1, 2]), "array": numpy.arange(6).reshape(2, 3),
+                "fortran": numpy.ones((2, 3), order="F"),
                 "scalar": numpy.float32(1.5), "strings": numpy.array(["a", None], dtype=object), "bytes": b"\0\xff",
-                "bytearray": bytearray(b"abc"), "empty": [(), {}, [], set(), "", b"", bytearray()], "colour": Colour.RED,
+                "bytearray": bytearray(b"abc"), "empty": [(), {}, [], set(), "", b"", bytearray()],
+                "colour": Colour.RED,
                 "class": Counter, "function": step_of, "builtin": len, "none": type(None), "complex": 1j, "big": 2**70,
                 "ellipsis": ..., "size": torch.Size([1, 2]), "dtype": torch.float32, "device": torch.device("cpu"),
                 "layout": torch.strided, "range": range(3), "slice": slice(1, 2), "deque": collections.deque([1], 3),

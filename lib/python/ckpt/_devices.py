@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Brings storages of accelerators to the host as they are at the call. A copy runs on a stream of its own, after what the
-# current stream has been given so far; whoever overwrites the source later waits for it on the device, not on the host:
-# the current stream at once, other streams where before_update() is called.
+# Brings storages of accelerators to the host as they are at the call. A copy runs on a stream of its own, after what
+# the current stream has been given so far; whoever overwrites the source later waits for it on the device, not on the
+# host: the current stream at once, other streams where before_update() is called.
 import threading
 
 import torch

@@ -25,7 +25,8 @@ _ATOMS = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), typ
           torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme}
 try:
     import numpy
-    _ATOMS.update(kind for kind in numpy.sctypeDict.values() if not issubclass(kind, (numpy.void, numpy.object_)))
+    _ATOMS.update(kind for kind in getattr(numpy, "sctypeDict", {}).values()
+                  if not issubclass(kind, (numpy.void, numpy.object_)))
 except ImportError:
     pass
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tensors by their dotted names, as `ckpt-ls --tensors` shows them: keys and indices joined by dots, a name that is taken
-# gets "#2", a container is walked where it's first met.
+# Tensors by their dotted names, as `ckpt-ls --tensors` shows them: keys and indices joined by dots, a name that is
+# taken gets "#2", a container is walked where it's first met.
 import torch
 
 

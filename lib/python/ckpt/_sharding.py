@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Which part of a whole tensor a DTensor holds here. Each mesh dimension that shards a tensor dimension cuts what is left
-# of it into chunks of the same rounded-up length; a strided shard stands for a cut made after those of the inner mesh
-# dimensions.
+# Which part of a whole tensor a DTensor holds here. Each mesh dimension that shards a tensor dimension cuts what is
+# left of it into chunks of the same rounded-up length; a strided shard stands for a cut made after those of the inner
+# mesh dimensions.
 import sys
 
 from ._library import error
@@ -25,8 +25,8 @@ def box_of(tensor):
     offsets, left = cut(tuple(tensor.shape), shape, coordinate, tensor.placements)
     local = tensor._local_tensor
     if tuple(local.shape) != tuple(left) and local.numel():
-        raise error("unsupported", f"a DTensor of shape {tuple(tensor.shape)} with placements {tensor.placements} should "
-                    f"have {tuple(left)} here, but has {tuple(local.shape)}")
+        raise error("unsupported", f"a DTensor of shape {tuple(tensor.shape)} with placements {tensor.placements} "
+                    f"should have {tuple(left)} here, but has {tuple(local.shape)}")
     return local, offsets
 
 

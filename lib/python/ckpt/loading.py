@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Reading a store: a whole file as torch.load gives it, or tensors straight into those of a state that's there already, by
-# name and place, from whichever shards hold them.
+# Reading a store: a whole file as torch.load gives it, or tensors straight into those of a state that's there already,
+# by name and place, from whichever shards hold them.
 import ctypes
 import inspect
 import io

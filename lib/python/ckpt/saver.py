@@ -242,6 +242,7 @@ class Saver:
         self._check_open()
         self._tell()
         with self._saving:
+            self._check_open()
             return self._begin(state, _number("step", step, 8), name, replicated, meta or {})
 
     def wait(self, timeout=None):
@@ -277,7 +278,9 @@ class Saver:
         self._check_process()
         end = time.monotonic() + (self.close_timeout if timeout is None else timeout)
         left = lambda: max(0, end - time.monotonic())
-        with self._saving:
+        if not self._saving.acquire(timeout=left()):
+            raise error("timed-out", f"another thread is still in save() of {self.store}")
+        try:
             if self._closed:
                 return
             for handle in self._not_over():
@@ -292,11 +295,13 @@ class Saver:
             self._closed = True
             self._to_describe.put(None)
             self._to_follow.put(None)
+        finally:
+            self._saving.release()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
         _savers.discard(self)
-        self._tell()
+        self._tell(last=True)
 
     # The call.
 
@@ -444,7 +449,7 @@ class Saver:
             handle._was_told = True
             self._failed = [other for other in self._failed if other is not handle]
 
-    def _tell(self):
+    def _tell(self, last=False):
         with self._lock:
             failed, self._failed = self._failed, []
         if not failed:
@@ -453,10 +458,15 @@ class Saver:
             for handle in failed:
                 warnings.warn(f"ckpt: step {handle.step} was not saved: {handle._failure}", stacklevel=3)
             return
+        first = failed[0]._failure
+        if last and len(failed) > 1:
+            steps = ", ".join(str(handle.step) for handle in failed)
+            failure = error(getattr(first, "code", "io"), f"steps {steps} were not saved; the first: {first}")
+            raise failed[0]._named(failure) from first
         with self._lock:
             self._failed = failed[1:] + self._failed
             failed[0]._was_told = True
-        raise failed[0]._failure
+        raise first
 
     def _check_process(self):
         if self._pid != os.getpid():
@@ -553,8 +563,6 @@ def _at_exit():
         except BaseException as failure:
             print(f"ckpt: not saved: {getattr(getattr(failure, 'handle', None), 'address', saver.store)}: {failure}",
                   file=sys.stderr)
-            for handle in saver._failed:
-                print(f"ckpt: not saved: {handle.address}: {handle._failure}", file=sys.stderr)
 
 
 atexit.register(_at_exit)
