@@ -174,6 +174,7 @@ class Saver:
         if on_error not in ("raise", "warn") and not callable(on_error):
             raise Error("on_error is 'raise', 'warn' or a function")
         self.store = os.fspath(store)
+        self._place = os.path.abspath(self.store)
         self.rank = rank
         self.world_size = world_size
         self.close_timeout = close_timeout
@@ -481,7 +482,7 @@ class Saver:
 def wait_for_own(store):
     """Until what this process saved to the store can be loaded, as far as it's up to this process."""
     for saver in list(_savers):
-        if saver._pid == os.getpid() and _same(saver.store, store):
+        if saver._pid == os.getpid() and _same(saver._place, store):
             for handle in saver._not_over():
                 handle._over.wait()
 
