@@ -219,7 +219,7 @@ std::unique_ptr<source::Input> input_of(const DiffSide& side, std::size_t file) 
   return std::make_unique<SideInput>(side, file);
 }
 
-std::unique_ptr<source::Input> SideSiblings::open(std::string_view path) const {
+std::shared_ptr<const source::Input> SideSiblings::open(std::string_view path) const {
   const std::vector<SideFile>& files = side_.files();
   for (std::size_t i = 0; i < files.size(); ++i) {
     const bool found = files[i].rank == rank_ && files[i].path == path && files[i].type == format::EntryType::file;

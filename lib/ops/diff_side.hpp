@@ -62,7 +62,7 @@ class DiffSide {
 class SideSiblings final : public source::Siblings {
  public:
   SideSiblings(const DiffSide& side, std::uint32_t rank) : side_(side), rank_(rank) {}
-  [[nodiscard]] std::unique_ptr<source::Input> open(std::string_view path) const override;
+  [[nodiscard]] std::shared_ptr<const source::Input> open(std::string_view path) const override;
 
  private:
   const DiffSide& side_;

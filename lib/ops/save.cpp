@@ -122,7 +122,10 @@ std::optional<store::Checkpoint> commit(const Job& job, const store::Store& stor
 
 /// If this very content is stored already: the report that says so, with the set committed if it's complete.
 std::optional<SaveReport> already_saved(const Job& job, const store::Store& store, const store::SetKey& set) {
-  const auto existing = existing_shard(store, set, job.options);
+  // What is in memory is read once: when it's published, its root tells.
+  const bool in_memory = std::any_of(job.entries.begin(), job.entries.end(),
+                                     [](const source::TreeEntry& entry) { return entry.held != nullptr; });
+  const auto existing = in_memory ? std::nullopt : existing_shard(store, set, job.options);
   if (!existing) return std::nullopt;
   std::optional<format::ContainerReader> stored;
   try {

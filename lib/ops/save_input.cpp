@@ -12,10 +12,14 @@
 
 namespace ckpt::ops {
 
-void check_save_options(const SaveOptions& options) {
-  const auto refuse = [](const std::string& why) { throw Error(Errc::invalid_argument, why); };
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(Errc::invalid_argument, why); }
+
+}  // namespace
+
+void check_shard_options(const SaveOptions& options) {
   if (options.step > max_step) refuse("the step is above " + std::to_string(max_step));
-  if (options.sources.empty()) refuse("there is nothing to save");
   if (options.world_size == 0 || options.world_size > format::max_world_size) refuse("the world size is not possible");
   if (options.rank >= options.world_size) {
     refuse("rank " + std::to_string(options.rank) + " is not below the world size " +
@@ -26,6 +30,11 @@ void check_save_options(const SaveOptions& options) {
     // The manifest is JSON.
     if (!format::json_text(key) || !format::json_text(value)) refuse("metadata '" + key + "' is not UTF-8");
   }
+}
+
+void check_save_options(const SaveOptions& options) {
+  check_shard_options(options);
+  if (options.sources.empty()) refuse("there is nothing to save");
   const auto stdins = std::count(options.sources.begin(), options.sources.end(), "-");
   if (stdins > 1) refuse("standard input can be saved once");
   if (stdins == 1 && options.stdin_name.empty()) refuse("standard input needs a name");

@@ -13,7 +13,9 @@
 
 namespace ckpt::ops {
 
-/// Throws invalid_argument. Where the state goes is the caller's to check.
+/// Step, rank, world size and the like. Throws invalid_argument.
+void check_shard_options(const SaveOptions& options);
+/// The sources too. Throws invalid_argument. Where the state goes is the caller's to check.
 void check_save_options(const SaveOptions& options);
 
 struct SaveInput {

@@ -9,7 +9,21 @@ namespace ckpt::ops {
 
 ByteView SourceBytes::read(std::size_t file, std::uint64_t offset, std::uint64_t size,
                            os::AlignedBuffer& buffer) const {
+  if (const auto& held = entries_[file].held) {
+    buffer.reserve(size);
+    held->read(offset, {buffer.data(), size});
+    return {buffer.data(), size};
+  }
   return read_source(*open_source(entries_[file]), offset, size, buffer);
+}
+
+std::optional<ByteView> SourceBytes::read_if_held(std::size_t file, std::uint64_t offset, std::uint64_t size,
+                                                  os::AlignedBuffer& buffer) const {
+  const auto& held = entries_[file].held;
+  if (held == nullptr) return read(file, offset, size, buffer);
+  buffer.reserve(size);
+  if (!held->read_if_held(offset, {buffer.data(), size})) return std::nullopt;
+  return ByteView(buffer.data(), size);
 }
 
 ByteView StoredBytes::read(std::size_t file, std::uint64_t offset, std::uint64_t size,

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ckpt::ops {
@@ -22,6 +23,11 @@ class ShardBytes {
   /// Exactly the bytes [offset, offset + size) of a file, by its number in the catalog; a view into `buffer`.
   [[nodiscard]] virtual ByteView read(std::size_t file, std::uint64_t offset, std::uint64_t size,
                                       os::AlignedBuffer& buffer) const = 0;
+  /// The same, or nothing where the bytes are gone: taken from the memory that held them.
+  [[nodiscard]] virtual std::optional<ByteView> read_if_held(std::size_t file, std::uint64_t offset, std::uint64_t size,
+                                                             os::AlignedBuffer& buffer) const {
+    return read(file, offset, size, buffer);
+  }
 };
 
 /// Throws Errc::busy if a file isn't what it was when it was found.
@@ -31,6 +37,8 @@ class SourceBytes final : public ShardBytes {
   explicit SourceBytes(const std::vector<source::TreeEntry>& entries) : entries_(entries) {}
   [[nodiscard]] ByteView read(std::size_t file, std::uint64_t offset, std::uint64_t size,
                               os::AlignedBuffer& buffer) const override;
+  [[nodiscard]] std::optional<ByteView> read_if_held(std::size_t file, std::uint64_t offset, std::uint64_t size,
+                                                     os::AlignedBuffer& buffer) const override;
 
  private:
   const std::vector<source::TreeEntry>& entries_;

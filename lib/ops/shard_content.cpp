@@ -27,9 +27,9 @@ class TreeSiblings final : public source::Siblings {
       if (entry.file.type == format::EntryType::file) by_path_.emplace(entry.file.path, &entry);
     }
   }
-  [[nodiscard]] std::unique_ptr<source::Input> open(std::string_view path) const override {
+  [[nodiscard]] std::shared_ptr<const source::Input> open(std::string_view path) const override {
     const auto it = by_path_.find(path);
-    return it == by_path_.end() ? nullptr : std::make_unique<SourceInput>(*it->second);
+    return it == by_path_.end() ? nullptr : input_of(*it->second);
   }
 
  private:
@@ -66,6 +66,24 @@ std::vector<Unit> plan_units(const format::Catalog& catalog) {
   return units;
 }
 
+/// One worker's failure ends the others' waiting for what it would have taken.
+class GiveUp {
+ public:
+  explicit GiveUp(const std::vector<TreeEntry>& entries) : entries_(&entries) {}
+  GiveUp(const GiveUp&) = delete;
+  GiveUp& operator=(const GiveUp&) = delete;
+  ~GiveUp() {
+    if (entries_ == nullptr) return;
+    for (const TreeEntry& entry : *entries_) {
+      if (entry.held != nullptr) entry.held->give_up();
+    }
+  }
+  void cancel() { entries_ = nullptr; }
+
+ private:
+  const std::vector<TreeEntry>* entries_;
+};
+
 struct UnitContent {
   Pool<os::AlignedBuffer>::Lease buffer;
   Pool<Bytes>::Lease stored;  ///< of all encoded blocks
@@ -100,8 +118,10 @@ format::Catalog describe_content(const std::vector<TreeEntry>& entries, format::
       [&](std::size_t i) {
         require_no_stop(monitor);
         if (entries[i].file.type != format::EntryType::file) return source::Parsed{};
-        const SourceInput input(entries[i]);
-        return source::parse(entries[i].file.path, input, siblings);
+        const auto input = input_of(entries[i]);
+        source::Parsed parsed = source::parse(entries[i].file.path, *input, siblings);
+        if (entries[i].held != nullptr) entries[i].held->complete(parsed);
+        return parsed;
       },
       [&](std::size_t i, source::Parsed parsed) {
         format::FileEntry file = entries[i].file;
@@ -132,9 +152,11 @@ format::Catalog describe_content(const std::vector<TreeEntry>& entries, format::
   return catalog;
 }
 
-void encode_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs,
-                   Monitor& monitor, std::string_view stage, const BlockEncoding& encode,
-                   const EncodedConsumer& consume) {
+namespace {
+
+void pass_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs,
+                 Monitor& monitor, std::string_view stage, Reading reading, const BlockEncoding& encode,
+                 const EncodedConsumer& consume) {
   const std::vector<Unit> units = plan_units(catalog);
   std::vector<std::size_t> uses(entries.size());
   for (const Unit& unit : units) ++uses[unit.file];
@@ -147,14 +169,14 @@ void encode_blocks(const std::vector<TreeEntry>& entries, const format::Catalog&
   run_ordered(
       units.size(), workers, static_cast<std::size_t>(workers) + 2,
       [&](std::size_t u) {
+        GiveUp give_up(entries);
         require_no_stop(monitor);
         const Unit& unit = units[u];
         UnitContent content{
             .buffer = buffers.take(), .stored = stored.take(), .bytes = {}, .hashes = {}, .encoded = {}};
         content.stored->clear();
         if (encode) content.stored->reserve(unit.size);
-        content.bytes = read_source(*readers.borrow(unit.file), unit.offset, unit.size, *content.buffer);
-        readers.give_back(unit.file);
+        content.bytes = readers.read(unit.file, unit.offset, unit.size, reading, *content.buffer);
         std::uint64_t at = 0;
         for (std::uint64_t b = unit.first_block; b < unit.first_block + unit.block_count; ++b) {
           const ByteView raw = content.bytes.subspan(at, catalog.block_sizes[b]);
@@ -162,6 +184,7 @@ void encode_blocks(const std::vector<TreeEntry>& entries, const format::Catalog&
           if (encode) content.encoded.push_back(encode(b, raw, content.hashes.back(), *content.stored));
           at += catalog.block_sizes[b];
         }
+        give_up.cancel();
         return content;
       },
       [&](std::size_t u, UnitContent content) {
@@ -180,10 +203,18 @@ void encode_blocks(const std::vector<TreeEntry>& entries, const format::Catalog&
       });
 }
 
+}  // namespace
+
+void encode_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs,
+                   Monitor& monitor, std::string_view stage, const BlockEncoding& encode,
+                   const EncodedConsumer& consume) {
+  pass_blocks(entries, catalog, jobs, monitor, stage, Reading::take, encode, consume);
+}
+
 void read_blocks(const std::vector<TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs, Monitor& monitor,
                  std::string_view stage, const BlockConsumer& consume) {
-  encode_blocks(
-      entries, catalog, jobs, monitor, stage, {},
+  pass_blocks(
+      entries, catalog, jobs, monitor, stage, Reading::take, {},
       [&](std::uint64_t, ByteView raw, const Digest& hash, const EncodedBlock&, ByteView) { consume(raw, hash); });
 }
 
@@ -195,7 +226,8 @@ bool has_same_content(const std::vector<TreeEntry>& entries, const format::Catal
   if (!same_names) return false;
   std::vector<Digest> hashes;
   hashes.reserve(stored.block_sizes.size());
-  read_blocks(entries, stored, jobs, monitor, "compare", [&](ByteView, const Digest& hash) { hashes.push_back(hash); });
+  pass_blocks(entries, stored, jobs, monitor, "compare", Reading::look, {},
+              [&](std::uint64_t, ByteView, const Digest& hash, const EncodedBlock&, ByteView) { hashes.push_back(hash); });
   return format::shard_root(stored, hashes) == stored_root;
 }
 

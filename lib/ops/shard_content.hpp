@@ -22,7 +22,8 @@ namespace ckpt::ops {
 [[nodiscard]] format::Catalog describe_content(const std::vector<source::TreeEntry>& entries, format::ShardInfo shard,
                                                bool allow_malformed, unsigned jobs, Monitor& monitor);
 
-/// Reads and hashes all blocks of `catalog`, whose files are `entries`, and gives each in order to `consume`.
+/// Reads and hashes all blocks of `catalog`, whose files are `entries`, and gives each in order to `consume`. Those in
+/// memory are taken.
 /// Throws Errc::busy if an input isn't what it was when it was found; interrupted.
 using BlockConsumer = std::function<void(ByteView raw, const Digest& hash)>;
 void read_blocks(const std::vector<source::TreeEntry>& entries, const format::Catalog& catalog, unsigned jobs,

@@ -79,8 +79,10 @@ EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Diges
   // A derived block is said to have the deepest chain that there may be, since its master's isn't known yet.
   const MasterBlock* const master = may_derive(block) ? masters_.find(block) : nullptr;
   if (master != nullptr) {
-    input.master = bytes_.read(master->file, master->offset, 2 * raw.size(), tools.master);
-    input.rounding = master->rounding;
+    if (const auto bytes = bytes_.read_if_held(master->file, master->offset, 2 * raw.size(), tools.master)) {
+      input.master = *bytes;
+      input.rounding = master->rounding;
+    }
   }
 
   EncodedBlock encoded{.begin = out.size()};

@@ -29,9 +29,30 @@ std::span<const std::byte> read_source(const os::AdaptiveReader& reader, std::ui
   return bytes;
 }
 
+std::shared_ptr<const source::Input> input_of(const source::TreeEntry& entry) {
+  if (entry.held != nullptr) return entry.held;
+  return std::make_shared<SourceInput>(entry);
+}
+
 SourceReaders::SourceReaders(const std::vector<source::TreeEntry>& entries, std::vector<std::size_t> uses)
     : entries_(entries), slots_(entries.size()) {
   for (std::size_t i = 0; i < uses.size(); ++i) slots_[i].uses_left = uses[i];
+}
+
+std::span<const std::byte> SourceReaders::read(std::size_t entry, std::uint64_t offset, std::uint64_t size,
+                                               Reading reading, os::AlignedBuffer& buffer) {
+  if (const auto& held = entries_[entry].held) {
+    buffer.reserve(size);
+    const std::span<std::byte> into(buffer.data(), size);
+    if (reading == Reading::take)
+      held->take(offset, into);
+    else
+      held->read(offset, into);
+    return into;
+  }
+  const auto bytes = read_source(*borrow(entry), offset, size, buffer);
+  give_back(entry);
+  return bytes;
 }
 
 std::shared_ptr<const os::AdaptiveReader> SourceReaders::borrow(std::size_t entry) {

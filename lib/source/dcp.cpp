@@ -154,7 +154,7 @@ std::string metadata_beside(std::string_view path) {
 /// The items of a file; nothing if there's none.
 std::optional<std::vector<Item>> find_items(std::string_view path, const Input& input, const Siblings& siblings,
                                             std::string& note) {
-  if (const std::unique_ptr<Input> beside = siblings.open(metadata_beside(path))) {
+  if (const std::shared_ptr<const Input> beside = siblings.open(metadata_beside(path))) {
     if (const auto metadata = read_metadata(*beside)) {
       std::vector<Item> items = items_of(metadata->pickle.pickle, base_name(path));
       if (!items.empty()) return items;

@@ -10,6 +10,8 @@
 
 namespace ckpt::source {
 
+struct Parsed;
+
 /// Thread-safe: read() may be called from several threads.
 class Input {
  public:
@@ -20,12 +22,25 @@ class Input {
   virtual void read(std::uint64_t offset, std::span<std::byte> into) const = 0;
 };
 
+/// Bytes in memory that their maker can let go of as they're stored.
+class HeldInput : public Input {
+ public:
+  /// As read(), of bytes that no one will ask for again. Each is taken once.
+  virtual void take(std::uint64_t offset, std::span<std::byte> into) const = 0;
+  /// As read(), or false: some of it has been taken.
+  [[nodiscard]] virtual bool read_if_held(std::uint64_t offset, std::span<std::byte> into) const = 0;
+  /// The save has failed: whoever waits in take() for what others take gets Errc::interrupted.
+  virtual void give_up() const = 0;
+  /// Adds what the maker knows beyond what the bytes say: the place of a part in its whole.
+  virtual void complete(Parsed& parsed) const = 0;
+};
+
 /// The other files of the same save: a DCP shard needs its .metadata.
 class Siblings {
  public:
   virtual ~Siblings() = default;
   /// The file at `path` (as named in the checkpoint), or null if it isn't part of the save.
-  [[nodiscard]] virtual std::unique_ptr<Input> open(std::string_view path) const = 0;
+  [[nodiscard]] virtual std::shared_ptr<const Input> open(std::string_view path) const = 0;
 };
 
 }  // namespace ckpt::source

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "format/catalog.hpp"
+#include "source/input.hpp"
 
 #include <sys/stat.h>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@ struct TreeEntry {
   std::string origin;      ///< where the bytes are now
   std::string shown;       ///< the same as messages say it: in quotes, or "standard input"
   struct stat status {};   ///< when it was found: what is read later must still be this
+  std::shared_ptr<const HeldInput> held = {};  ///< the bytes are in memory, and there's no origin
 };
 
 struct TreeRequest {
