@@ -259,8 +259,10 @@ class SlowDevice(ckpt._devices.TorchDevice):
         self.current = Stream()
         self.side = Stream()
         self.copied = 0
+        self.allocated = 0
 
     def host_buffer(self, size):
+        self.allocated += size
         return torch.full((size,), 99, dtype=torch.uint8)
 
     def current_stream(self, index):
@@ -351,6 +353,34 @@ def test_saving_waits_where_pinned_memory_is_short():
             undo()
     for step in range(1, 5):
         check((ckpt.load("store", step)[0] == step).all(), step)
+
+
+def test_a_state_larger_than_the_pinned_memory_is_saved_all_the_same():
+    with ckpt.Saver("store", pinned=1000) as saver:
+        device, undo = on_slow_device(saver)
+        try:
+            state = [torch.full((500,), n) for n in range(4)]
+            for step in range(1, 4):
+                saver.save(state, step)
+        finally:
+            undo()
+    check(support.same(ckpt.load("store"), state), "other values")
+
+
+def test_pinned_memory_is_used_again():
+    with ckpt.Saver("store") as saver:
+        device, undo = on_slow_device(saver)
+        try:
+            state = [torch.full((500,), n) for n in range(4)]
+            saver.prepare(state)
+            before = device.allocated
+            check(before >= 16000, before)
+            for step in range(1, 4):
+                saver.save(state, step).wait(60)
+            check(device.allocated == before, (device.allocated, before))
+        finally:
+            undo()
+    check(support.same(ckpt.load("store"), state), "other values")
 
 
 if __name__ == "__main__":

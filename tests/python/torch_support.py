@@ -157,7 +157,9 @@ def states():
 
     def views():
         base = torch.arange(24, dtype=torch.float32)
-        return [base, base[3:7], base.view(4, 6).t(), base[::2], base.view(4, 6)[1:3, 2:5], base]
+        array = numpy.arange(6.0)
+        overlapping = [torch.from_numpy(array), torch.from_numpy(array), torch.from_numpy(array[2:])]
+        return [overlapping, base, base[3:7], base.view(4, 6).t(), base[::2], base.view(4, 6)[1:3, 2:5], base]
 
     def shared():
         twice = ["x"]

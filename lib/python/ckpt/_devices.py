@@ -10,9 +10,8 @@ import torch
 class TorchDevice:
     """One kind of device ("cuda", "xpu", ...) through what PyTorch has for all of them: streams and events."""
 
-    def __init__(self, kind):
-        get = getattr(torch, "get_device_module", None)
-        self.module = get(kind) if get else getattr(torch, kind)
+    def __init__(self, module):
+        self.module = module
         self.streams = {}  # by index
 
     def host_buffer(self, size):
@@ -36,10 +35,7 @@ class TorchDevice:
                 for host, storage in pairs:
                     source = torch.empty(0, dtype=torch.uint8, device=storage.device)
                     source.set_(storage)
-                    # The allocator mustn't give the source away before the copy is done.
-                    record = getattr(source, "record_stream", None)
-                    if record:
-                        record(stream)
+                    source.record_stream(stream)  # the allocator mustn't give it away before the copy is done
                     host.copy_(source, non_blocking=True)
                 event = self.module.Event()
                 event.record(stream)
@@ -53,9 +49,32 @@ class TorchDevice:
         event.synchronize()
 
 
+class PlainDevice:
+    """One that has no streams: its copies are done when they return."""
+
+    def host_buffer(self, size):
+        return torch.empty(size, dtype=torch.uint8)
+
+    def copies(self, index, pairs):
+        for host, storage in pairs:
+            host.copy_(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage))
+
+    def wait_for(self, event, index, stream=None):
+        pass
+
+    def synchronize(self, event):
+        pass
+
+
+def device_of(kind):
+    get = getattr(torch, "get_device_module", None)
+    module = get(kind) if get else getattr(torch, kind)
+    return TorchDevice(module) if hasattr(module, "Stream") and hasattr(module, "stream") else PlainDevice()
+
+
 class Pool:
     """Host buffers that are used again: pinning memory takes long. No more than `limit` bytes are out at a time, unless
-    nothing else is."""
+    one save takes more than that."""
 
     def __init__(self, limit):
         self.limit = limit
@@ -63,27 +82,31 @@ class Pool:
         self._out = 0
         self._changed = threading.Condition()
 
-    def take(self, device, size, give_up=lambda: None):
+    def reserve(self, size, give_up):
         """Waits for room. `give_up` is asked now and then, and raises if there's no point in waiting."""
         with self._changed:
             while self._out and self._out + size > self.limit:
                 self._changed.wait(0.1)
                 give_up()
             self._out += size
+
+    def take(self, device, size):
+        """A buffer of at least that size, of what was reserved."""
+        with self._changed:
             # The smallest that is large enough, without wasting half of it.
-            fits = [b for b in self._free if size <= b.numel() <= 2 * size]
+            fits = [buffer for buffer in self._free if size <= buffer.numel() <= 2 * size]
             if fits:
                 best = min(fits, key=torch.Tensor.numel)
-                self._free = [b for b in self._free if b is not best]
+                self._free = [buffer for buffer in self._free if buffer is not best]
                 return best
-            while self._free and self._out + sum(b.numel() for b in self._free) > self.limit:
+            while self._free and self._out + sum(map(torch.Tensor.numel, self._free)) > self.limit:
                 self._free.pop(0)
         return device.host_buffer(size)
 
-    def give_back(self, buffer, size):
+    def give_back(self, buffers, size):
         with self._changed:
             self._out -= size
-            self._free.append(buffer)
+            self._free.extend(buffers)
             self._changed.notify_all()
 
 
@@ -92,22 +115,29 @@ class Copies:
 
     def __init__(self, pool):
         self.pool = pool
-        self.buffers = []  # (buffer, size)
-        self.events = []   # (device, event, index)
+        self.buffers = []
+        self.size = 0
+        self.events = []  # (device, event, index)
 
     def begin(self, storages, device_of, give_up=lambda: None):
         """`storages`: FrozenStorages that aren't in the host's memory. Waits for room, not for the copies."""
         by_device = {}
         for storage in storages:
             by_device.setdefault((storage.real_device.type, storage.real_device.index), []).append(storage)
+        size = sum(_room_for(storage) for storage in storages)
+        self.pool.reserve(size, give_up)
+        self.size = size
         for (kind, index), some in by_device.items():
             device = device_of(kind)
             pairs = []
-            for storage in some:
-                buffer = self.pool.take(device, storage.size, give_up)
-                self.buffers.append((buffer, storage.size))
-                storage.host = buffer
-                pairs.append((buffer[:storage.size], storage.keep))
+            for together in _packs(some):
+                buffer = self.pool.take(device, sum(map(_room_for, together)))
+                self.buffers.append(buffer)
+                at = 0
+                for storage in together:
+                    storage.host = buffer[at:at + storage.size]
+                    at += _room_for(storage)
+                    pairs.append((storage.host, storage.keep))
             event = device.copies(index, pairs)
             self.events.append((device, event, index))
             device.wait_for(event, index)
@@ -123,5 +153,25 @@ class Copies:
 
     def release(self):
         buffers, self.buffers = self.buffers, []
-        for buffer, size in buffers:
-            self.pool.give_back(buffer, size)
+        size, self.size = self.size, 0
+        self.pool.give_back(buffers, size)
+
+
+def _room_for(storage):
+    return -(-storage.size // 64) * 64
+
+
+def _packs(storages):
+    """Many small ones share a buffer."""
+    pack, size = [], 0
+    for storage in storages:
+        if pack and size + _room_for(storage) > _pack_size:
+            yield pack
+            pack, size = [], 0
+        pack.append(storage)
+        size += _room_for(storage)
+    if pack:
+        yield pack
+
+
+_pack_size = 1 << 28

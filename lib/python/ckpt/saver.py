@@ -157,7 +157,8 @@ class Saver:
     local_world_size  how many ranks on this node share that quarter
     jobs              threads that read, hash and encode; 0: all cores but one
     check             whether what was encoded is decoded and compared
-    pinned            bytes of pinned memory that copies from accelerators may take; beyond that save() waits
+    pinned            bytes of pinned memory that copies from accelerators may take; beyond that save() waits. More only
+                      where one save alone is larger
     on_error          what is done about a failure in the background: "raise": it's raised by the next save(), wait() or
                       close(); "warn": that warns instead; or a function that is called with the handle and the
                       exception, from another thread
@@ -245,6 +246,21 @@ class Saver:
         with self._saving:
             self._check_open()
             return self._begin(state, _number("step", step, 8), name, replicated, meta or {})
+
+    def prepare(self, state):
+        """Gets the pinned memory that saves of such a state will need: it takes long, and so the first save doesn't.
+        Only for states on accelerators."""
+        self._check_open()
+        freezer = _freeze.Freezer()
+        freezer.freeze(state)
+        elsewhere = _places(freezer)[1]
+        if elsewhere:
+            copies = _devices.Copies(self._pool)
+            try:
+                copies.begin(elsewhere, self._device, self._check_open)
+                copies.finish()
+            finally:
+                copies.release()
 
     def wait(self, timeout=None):
         """Waits until all that was saved is safe: on this rank (another rank's shard may still be missing). Raises
@@ -366,7 +382,7 @@ class Saver:
     def _device(self, kind):
         device = self._devices.get(kind)
         if device is None:
-            device = self._devices[kind] = _devices.TorchDevice(kind)
+            device = self._devices[kind] = _devices.device_of(kind)
         return device
 
     # In the background.
