@@ -14,8 +14,8 @@ _ckpt_options() {
     ckpt-serve)
       echo "$common --spool= --from= --until-idle --replica= -e --rsh= --prune= --scrub= --compress -j --jobs= --metrics-file=" ;;
     ckpt-restore)
-      echo "$common --file= --rank= --fallback --allow-lossy --from= -e --rsh= --tensor= --as= --strip-prefix= -o --output= --by-rank -f --force
-        -j --jobs=" ;;
+      echo "$common --file= --rank= --fallback --allow-lossy --from= -e --rsh= --tensor= --full --as= --strip-prefix= -o --output= --by-rank
+        -f --force -j --jobs=" ;;
     ckpt-verify)
       echo "$common --quick --deep --finite --sample= --budget= --bwlimit= --repair --from= -e --rsh= --state= -j --jobs= --metrics-file=" ;;
     ckpt-diff)

@@ -21,6 +21,7 @@ struct Request {
   std::vector<std::string> tensors;
   std::optional<ExportFormat> as;
   std::string strip_prefix;
+  bool full = false;
   Selection select;
   std::vector<std::string> replicas;
   std::optional<std::string> rsh;
@@ -29,20 +30,26 @@ struct Request {
   bool fallback = false;
   bool allow_lossy = false;
 
-  [[nodiscard]] bool exports() const { return as.has_value() || !tensors.empty(); }
+  [[nodiscard]] bool exports() const { return full || as.has_value() || !tensors.empty(); }
   [[nodiscard]] bool to_stdout() const { return output == "-"; }
 };
 
 constexpr std::pair<std::string_view, ExportFormat> export_formats[] = {{"raw", ExportFormat::raw},
                                                                         {"npy", ExportFormat::npy},
                                                                         {"safetensors", ExportFormat::safetensors},
+                                                                        {"pt", ExportFormat::pt},
                                                                         {"tar", ExportFormat::tar}};
 
 ExportFormat export_format_of(const std::string& text) {
   for (const auto& [name, format] : export_formats) {
     if (name == text) return format;
   }
-  throw Error(Errc::invalid_argument, fmt::format("'{}' is none of raw, npy, safetensors, tar", text));
+  throw Error(Errc::invalid_argument, fmt::format("'{}' is none of raw, npy, safetensors, pt, tar", text));
+}
+
+// The one suffix that stands for a file which torch.load reads, and nothing else does.
+ExportFormat format_for(const std::string& output) {
+  return output.ends_with(".pt") ? ExportFormat::pt : ExportFormat::safetensors;
 }
 
 std::string name_of(std::optional<ExportFormat> format) {
@@ -60,8 +67,9 @@ void declare(CommandLine& line, Request& request) {
   line.flag("--allow-lossy", "also one that has lost values", request.allow_lossy);
   line.section("Tensors instead of files");
   line.option("--tensor", "GLOB", "export these tensors; may be repeated", request.tensors);
+  line.flag("--full", "join the parts that shards hold: each tensor comes whole", request.full);
   line.option(
-      "--as", "FORMAT", "raw, npy, safetensors or tar (default: safetensors)",
+      "--as", "FORMAT", "raw, npy, safetensors, pt or tar (default: pt for FILE.pt, else safetensors)",
       [&request](const std::string& text) { request.as = export_format_of(text); },
       [&request] { return name_of(request.as); });
   line.option("--strip-prefix", "P", "take P from the front of exported names", request.strip_prefix);
@@ -156,9 +164,10 @@ Result export_chosen(Program& program, const Request& request) {
   ExportOptions options;
   options.from = request.from;
   options.tensors = request.tensors.empty() ? std::vector<std::string>{"*"} : request.tensors;
-  options.as = request.as.value_or(ExportFormat::safetensors);
+  options.as = request.as.value_or(format_for(*request.output));
   options.strip_prefix = request.strip_prefix;
   options.select = request.select;
+  options.full = request.full;
   if (request.to_stdout()) options.output_fd = 1;
   if (!request.to_stdout()) options.output = *request.output;
   options.force = request.force;

@@ -14,7 +14,8 @@ namespace ckpt::capture {
 
 struct FreezerOptions {
   Way way = Way::automatic;
-  std::uint64_t memory = 0;  ///< bytes that may be set aside at a time, over all that one freezer froze
+  std::uint64_t memory = 0;  ///< bytes that may be set aside at a time, over all that one freezer froze; 0: the default
+  double patience = 60;      ///< seconds that anyone waits for room in it, before a save fails
 };
 
 /// Nothing if pages can be write-protected here; else why not.
@@ -26,13 +27,16 @@ struct FreezerOptions {
 /// Thread-safe. What it froze may outlive it.
 class Freezer {
  public:
-  /// Starts what is slow to start. Throws invalid_argument; unsupported (Way::protect where it isn't possible).
+  /// Starts what is slow to start. Throws invalid_argument (less than 2 MiB of memory); unsupported (Way::protect where
+  /// it isn't possible).
   explicit Freezer(const FreezerOptions& options);
   Freezer(const Freezer&) = delete;
   Freezer& operator=(const Freezer&) = delete;
   ~Freezer();
 
-  /// What will be frozen. Ranges may overlap, be empty, and be frozen by others already.
+  /// What will be frozen. Ranges may overlap, be empty, and be frozen by others already. Where all is copied, the
+  /// memory for it is made ready here, so this is best said before the moment: a copy into fresh memory takes twice as
+  /// long.
   [[nodiscard]] std::shared_ptr<FrozenMemory> prepare(std::vector<MemoryRange> ranges);
 
  private:

@@ -50,7 +50,8 @@ class FrozenMemory {
   [[nodiscard]] virtual std::size_t count() const = 0;
   [[nodiscard]] virtual std::uint64_t size(std::size_t range) const = 0;
   /// Exactly the bytes [offset, offset + into.size()) of a range, as at the moment. They mustn't be released. Throws
-  /// Errc::io if the owner has unmapped them since.
+  /// Errc::io if the owner has unmapped or dropped them since, or a writer waited for room for so long that it was let
+  /// through. `into` is filled with anything then.
   virtual void read(std::size_t range, std::uint64_t offset, std::span<std::byte> into) const = 0;
   /// These bytes won't be read again. Said once of each.
   virtual void release(std::size_t range, std::uint64_t offset, std::uint64_t size) = 0;

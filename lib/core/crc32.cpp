@@ -42,4 +42,22 @@ std::uint32_t crc32(std::uint32_t crc, ByteView data) {
   return ~crc;
 }
 
+// Appending n zero bytes multiplies by x^8n modulo the polynomial, in arithmetic over GF(2).
+std::uint32_t crc32_of_both(std::uint32_t a, std::uint32_t b, std::uint64_t size_of_b) {
+  const auto times = [](std::uint32_t p, std::uint32_t q) {
+    std::uint32_t product = 0;
+    for (std::uint32_t bit = 1U << 31U; bit != 0; bit >>= 1U) {
+      if ((p & bit) != 0) product ^= q;
+      q = (q & 1U) != 0 ? (q >> 1U) ^ polynomial : q >> 1U;
+    }
+    return product;
+  };
+  std::uint32_t power = 1U << 23U;  // x^8
+  for (std::uint64_t n = size_of_b; n != 0; n >>= 1U) {
+    if ((n & 1U) != 0) a = times(power, a);
+    power = times(power, power);
+  }
+  return a ^ b;
+}
+
 }  // namespace ckpt

@@ -2,6 +2,7 @@
 #include "ops/block_pieces.hpp"
 
 #include "core/bytes.hpp"
+#include "ops/path_numbers.hpp"
 
 #include <algorithm>
 #include <map>
@@ -22,19 +23,6 @@ struct Piece {
   std::string name_anywhere;  ///< among all files; empty for what isn't a tensor
   DType dtype = DType::opaque;
 };
-
-/// Trainers put the step into names.
-std::string without_numbers(std::string_view path) {
-  std::string out;
-  bool in_number = false;
-  for (const char c : path) {
-    const bool is_digit = c >= '0' && c <= '9';
-    if (is_digit && in_number) continue;
-    out += is_digit ? '#' : c;
-    in_number = is_digit;
-  }
-  return out;
-}
 
 void append_number(std::string& text, std::int64_t number) {
   text += '\0';

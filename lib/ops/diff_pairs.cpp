@@ -3,6 +3,8 @@
 // equal keys in their order.
 #include "ops/diff_pairs.hpp"
 
+#include "ops/path_numbers.hpp"
+
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -25,20 +27,6 @@ std::string extension_of(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   const std::size_t dot = name.rfind('.');
   return dot == std::string_view::npos ? std::string() : std::string(name.substr(dot));
-}
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-std::string without_numbers(std::string_view path) {
-  std::string out;
-  for (const char c : path) {
-    if (!is_digit(c)) {
-      out.push_back(c);
-    } else if (out.empty() || out.back() != '\0') {
-      out.push_back('\0');  // no path holds one
-    }
-  }
-  return out;
 }
 
 /// Numbers in names count by their value: step_9 comes before step_10.

@@ -22,10 +22,17 @@ struct ExportItem {
   Tensor tensor;
   std::string name;         ///< in the output
   std::uint64_t bytes = 0;  ///< of the contiguous form
+  std::size_t whole = 0;    ///< where shards are joined, instead of shard and file: in the list of GlobalTensors
 };
 
 struct ExportSegment {
-  std::string literal;              ///< comes first
+  /// The CRC-32 of an item that came before goes into four bytes of the literal.
+  struct Checksum {
+    std::size_t at = 0;
+    std::size_t item = 0;
+  };
+  std::string literal;  ///< comes first
+  std::vector<Checksum> checksums = {};
   std::optional<std::size_t> item;  ///< then this one's bytes
 };
 
@@ -35,6 +42,7 @@ using ExportLayout = std::vector<ExportSegment>;
 [[nodiscard]] ExportLayout lay_out_raw(const std::vector<ExportItem>& items);
 [[nodiscard]] ExportLayout lay_out_npy(const std::vector<ExportItem>& items);
 [[nodiscard]] ExportLayout lay_out_safetensors(const std::vector<ExportItem>& items);
+[[nodiscard]] ExportLayout lay_out_pt(const std::vector<ExportItem>& items);
 /// `mtime` in seconds since the epoch is that of all members.
 [[nodiscard]] ExportLayout lay_out_tar(const std::vector<ExportItem>& items, std::int64_t mtime);
 

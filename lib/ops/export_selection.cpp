@@ -2,6 +2,7 @@
 #include "ops/export_selection.hpp"
 
 #include "core/patterns.hpp"
+#include "ops/export_wholes.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -85,6 +86,8 @@ void require_bytes(const ExportItem& item) {
       .with_hint("use --tensor to choose others");
 }
 
+bool is_part(const Tensor& tensor) { return !tensor.global_shape.empty() && tensor.global_shape != tensor.shape; }
+
 std::vector<ExportItem> merge_replicas(std::vector<ExportItem> items, ExportSource& source, const Monitor& monitor) {
   std::vector<ExportItem> kept;
   std::unordered_map<std::string, std::size_t> by_name;
@@ -101,8 +104,9 @@ std::vector<ExportItem> merge_replicas(std::vector<ExportItem> items, ExportSour
     const std::string where = same_path ? " differs between ranks" : " would stand for two tensors";
     throw Error(Errc::invalid_argument,
                 "the name '" + item.name + "'" + where + ": " + about(first) + " and " + about(item))
-        .with_hint(same_path && first.tensor.name == item.tensor.name ? "choose one with --rank"
-                                                                      : "choose with --file or --rank");
+        .with_hint(is_part(first.tensor) && is_part(item.tensor)        ? "--full joins the parts of ranks"
+                   : same_path && first.tensor.name == item.tensor.name ? "choose one with --rank"
+                                                                        : "choose with --file or --rank");
   }
   return kept;
 }
@@ -138,6 +142,51 @@ std::vector<ExportItem> select_tensors(const store::Checkpoint& checkpoint, cons
   leave_out_wholes(items);
   for (const ExportItem& item : items) require_bytes(item);
   return merge_replicas(std::move(items), source, monitor);
+}
+
+std::vector<ExportItem> select_wholes(const GlobalTensors& tensors, const ExportOptions& options,
+                                      const Monitor& monitor) {
+  PatternList patterns(options.tensors);
+  for (const GlobalTensor& tensor : tensors.all()) patterns.learn(tensor.name);
+  std::vector<ExportItem> items;
+  for (std::size_t i = 0; i < tensors.all().size(); ++i) {
+    const GlobalTensor& whole = tensors.all()[i];
+    if (!patterns.matches(whole.name)) continue;
+    Tensor tensor{.name = whole.name,
+                  .dtype = whole.dtype,
+                  .layout = whole.layout,
+                  .shape = whole.shape,
+                  .strides = contiguous_strides(whole.shape)};
+    tensor.has_bytes = !whole.parts.empty() || element_count(tensor) == 0;
+    const std::uint64_t bytes = tensor.has_bytes ? contiguous_bytes(tensor).value_or(0) : 0;
+    items.push_back({.path = whole.path,
+                     .tensor = std::move(tensor),
+                     .name = exported_name(whole.name, options.strip_prefix),
+                     .bytes = bytes,
+                     .whole = i});
+  }
+  require_all_hit(patterns, "tensor");
+  if (items.empty()) throw Error(Errc::not_found, "'" + tensors.checkpoint().directory + "' has no tensors");
+  leave_out_wholes(items);
+  for (const ExportItem& item : items) {
+    if (tensors.all()[item.whole].problem.empty()) require_bytes(item);
+    tensors.require_complete(tensors.all()[item.whole]);
+  }
+  std::vector<ExportItem> kept;
+  std::unordered_map<std::string, std::size_t> by_name;
+  for (ExportItem& item : items) {
+    const auto [place, is_new] = by_name.emplace(item.name, kept.size());
+    if (is_new) {
+      kept.push_back(std::move(item));
+      continue;
+    }
+    const ExportItem& first = kept[place->second];
+    if (are_the_same(tensors, tensors.all()[first.whole], tensors.all()[item.whole], monitor)) continue;
+    throw Error(Errc::invalid_argument,
+                "the name '" + item.name + "' would stand for two tensors: " + about(first) + " and " + about(item))
+        .with_hint("choose with --file");
+  }
+  return kept;
 }
 
 }  // namespace ckpt::ops

@@ -4,6 +4,7 @@
 
 #include "ops/export_layout.hpp"
 #include "ops/export_source.hpp"
+#include "ops/global_tensors.hpp"
 #include "store/store.hpp"
 
 #include <ckpt/restore.hpp>
@@ -19,5 +20,10 @@ namespace ckpt::ops {
 /// bytes; invalid_argument if two different tensors would get one name.
 [[nodiscard]] std::vector<ExportItem> select_tensors(const store::Checkpoint& checkpoint, const ExportOptions& options,
                                                      ExportSource& source, const Monitor& monitor);
+
+/// The same where the parts of shards are joined. `options.select` has been seen to by `tensors`. Also throws
+/// Errc::damaged for a tensor that isn't complete.
+[[nodiscard]] std::vector<ExportItem> select_wholes(const GlobalTensors& tensors, const ExportOptions& options,
+                                                    const Monitor& monitor);
 
 }  // namespace ckpt::ops

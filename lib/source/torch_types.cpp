@@ -81,6 +81,13 @@ constexpr std::pair<std::string_view, Rebuild> python_classes[] = {
 
 DType dtype_of_storage(std::string_view class_name) { return find_in(storages, class_name).value_or(DType::opaque); }
 
+std::string_view storage_class_of(DType dtype) {
+  for (const auto& [name, type] : storages) {
+    if (type == dtype && !name.starts_with('Q')) return name;
+  }
+  return {};
+}
+
 bool is_untyped_storage(std::string_view class_name) {
   return class_name == "UntypedStorage" || class_name == "_UntypedStorage";
 }

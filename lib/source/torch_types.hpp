@@ -12,6 +12,8 @@ namespace ckpt::source {
 
 /// "FloatStorage" and the like. `opaque` for one whose element type isn't known here.
 [[nodiscard]] DType dtype_of_storage(std::string_view class_name);
+/// The other way round; empty for a type that has no class of its own, or none that holds plain tensors.
+[[nodiscard]] std::string_view storage_class_of(DType dtype);
 /// "UntypedStorage" and its older spelling: counted in bytes.
 [[nodiscard]] bool is_untyped_storage(std::string_view class_name);
 /// "torch.sparse_coo" and the like; strided for what isn't known.

@@ -44,6 +44,40 @@ struct Model {
   std::string output = scratch / "out";
 };
 
+/// An export whose items hold zeros, however many.
+class Zeros final : public source::Input {
+ public:
+  Zeros(const ops::ExportLayout& layout, const std::vector<ops::ExportItem>& items) {
+    for (const ops::ExportSegment& segment : layout) {
+      literals_[size_] = segment.literal;
+      size_ += segment.literal.size();
+      if (!segment.item) continue;
+      begins_.push_back(size_);
+      size_ += items[*segment.item].bytes;
+    }
+  }
+
+  [[nodiscard]] std::uint64_t begin_of(std::size_t item) const { return begins_.at(item); }
+  [[nodiscard]] std::uint64_t size() const override { return size_; }
+  void read(std::uint64_t offset, std::span<std::byte> into) const override {
+    std::fill(into.begin(), into.end(), std::byte{0});
+    auto at = literals_.upper_bound(offset);
+    if (at != literals_.begin()) --at;
+    for (; at != literals_.end() && at->first < offset + into.size(); ++at) {
+      const std::uint64_t begin = std::max(offset, at->first);
+      const std::uint64_t end = std::min(offset + into.size(), at->first + at->second.size());
+      if (begin >= end) continue;
+      const ByteView there = as_bytes(at->second).subspan(begin - at->first, end - begin);
+      std::copy(there.begin(), there.end(), into.begin() + static_cast<std::ptrdiff_t>(begin - offset));
+    }
+  }
+
+ private:
+  std::map<std::uint64_t, std::string> literals_;
+  std::vector<std::uint64_t> begins_;
+  std::uint64_t size_ = 0;
+};
+
 /// 0: it ran well; anything else: it didn't, or there's no numpy.
 int numpy(const std::string& script) { return std::system(("python3 -c '" + script + "' 2>/dev/null").c_str()); }
 bool have_numpy() { return numpy("import numpy") == 0; }
@@ -108,6 +142,51 @@ TEST_SUITE("export") {
       REQUIRE(tensor != nullptr);
       CHECK(is_contiguous(*tensor));
       CHECK(source_test::sha256_hex(source_test::contiguous(*tensor, file)) == want.at("sha256").get<std::string>());
+    }
+  }
+
+  TEST_CASE("a pt file is read back by the parser, strided views and every type of it") {
+    for (const char* fixture : {"aliases.pt", "dtypes.pt", "train_step6.pt"}) {
+      CAPTURE(fixture);
+      const unit_test::Scratch scratch;
+      save(scratch / "store", {source_test::fixture_path(fixture)});
+      const std::string file = exported(options_for(scratch / "store", {"*"}, ExportFormat::pt, scratch / "out"));
+      const source::Parsed parsed = source_test::parse_bytes("out.pt", file);
+      CHECK(parsed.malformed == "");
+      CHECK(source_test::broken_promise(parsed, file.size()) == "");
+      const auto expected = nlohmann::json::parse(source_test::fixture("expected.json")).at(fixture);
+      CHECK(parsed.tensors.size() == expected.size());
+      for (const auto& want : expected) {
+        const Tensor* const tensor = source_test::find(parsed, want.at("name").get<std::string>());
+        REQUIRE(tensor != nullptr);
+        CHECK(name_of(tensor->dtype) == want.at("dtype").get<std::string>());
+        CHECK(tensor->shape == want.at("shape").get<std::vector<std::int64_t>>());
+        if (tensor->offset > 0) CHECK(tensor->offset % 64 == 0);
+        CHECK(source_test::sha256_hex(source_test::contiguous(*tensor, file)) == want.at("sha256").get<std::string>());
+      }
+    }
+  }
+
+  TEST_CASE("a pt file of more than 4 GiB, and of more than 65,535 tensors, is laid out as zip64") {
+    const auto item = [](std::string name, std::int64_t count) {
+      return ops::ExportItem{.path = "s.pt",
+                             .tensor = {.name = name, .dtype = DType::int8, .shape = {count}, .strides = {1}},
+                             .name = name,
+                             .bytes = static_cast<std::uint64_t>(count)};
+    };
+    std::vector<ops::ExportItem> large = {item("small", 3), item("large", std::int64_t{5} << 30U), item("after", 7)};
+    std::vector<ops::ExportItem> many;
+    for (int i = 0; i < 66'000; ++i) many.push_back(item("t" + std::to_string(i), 1));
+    for (const auto& items : {large, many}) {
+      const Zeros file(ops::lay_out_pt(items), items);
+      const source::Parsed parsed = source::parse("out.pt", file, source_test::MemorySiblings());
+      REQUIRE(parsed.malformed == "");
+      REQUIRE(parsed.tensors.size() == items.size());
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        if (parsed.tensors[i].name != items[i].name || parsed.tensors[i].offset != file.begin_of(i)) {
+          FAIL_CHECK("'" << items[i].name << "' isn't in its place");
+        }
+      }
     }
   }
 

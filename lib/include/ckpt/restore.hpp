@@ -31,7 +31,8 @@ struct RestoreOptions {
   bool by_rank = false;      ///< each shard into directory/rank-RRRRR
   bool force = false;        ///< files of other content that are in the way are replaced
   bool allow_lossy = false;  ///< also one that has lost values; else that's Errc::unsupported
-  /// Replicas that may hold what is damaged, as STORE, [USER@]HOST:STORE or rclone:REMOTE:PATH. Nothing is written to the store.
+  /// Replicas that may hold what is damaged, as STORE, [USER@]HOST:STORE or rclone:REMOTE:PATH. Nothing is written to
+  /// the store.
   std::vector<std::string> replicas;
   PeerOptions peer;
   bool fallback = false;  ///< if `from` is damaged, take the newest good checkpoint before it
@@ -60,7 +61,7 @@ struct RestoreReport {
 /// different content); no_space; io.
 [[nodiscard]] CKPT_API RestoreReport restore(const RestoreOptions& options, Monitor& monitor);
 
-enum class ExportFormat { raw, npy, safetensors, tar };
+enum class ExportFormat { raw, npy, safetensors, tar, pt };
 
 struct ExportOptions {
   Address from;
@@ -68,6 +69,7 @@ struct ExportOptions {
   ExportFormat as = ExportFormat::safetensors;
   std::string strip_prefix;  ///< taken from the front of exported names
   Selection select;
+  bool full = false;             ///< the parts that shards hold are joined: each tensor comes whole
   std::string output;            ///< a path; written beside it and renamed
   std::optional<int> output_fd;  ///< instead of `output` (borrowed)
   bool force = false;            ///< replace an existing output
@@ -82,8 +84,13 @@ struct ExportReport {
   std::uint64_t bytes = 0;
 };
 
-/// Exports tensors: raw (the contiguous bytes of exactly one tensor), npy (exactly one), safetensors, or tar
-/// (a tar of .npy files). Strided views come out contiguous; conjugate and negative bits are resolved.
+/// Exports tensors: raw (the contiguous bytes of exactly one tensor), npy (exactly one), safetensors, tar
+/// (a tar of .npy files), or pt (a flat dict of tensors as torch.save writes it). Strided views come out contiguous;
+/// conjugate and negative bits are resolved.
+///
+/// With `full` the parts of a tensor are looked for in all shards and files that are selected. Files whose paths differ
+/// only in numbers (ranks, steps) hold parts of the same tensors. Replicas must be the same; parts that overlap
+/// otherwise, that leave a gap or that disagree on shape or type are Errc::damaged, and nothing is written.
 ///
 /// Errors as restore(); invalid_argument if more than one tensor matches raw or npy; unsupported for a dtype
 /// the format has no name for and for tensors without bytes (meta).

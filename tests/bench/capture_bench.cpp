@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// What freezing memory costs its owner. Prints medians and ratios:
+//   protect  the stall of write-protecting, against a memcpy of the same bytes into memory that's in use already
+//   rewrite  (freeze + overwriting all of it at once, while a reader drains at 2 GB/s) / (memcpy + overwriting)
+//   copy     the stall of copying, against that memcpy
+// usage: capture_bench [GIB [ROUNDS]]
+#include "capture/freezer.hpp"
+
+#include <sys/mman.h>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace ckpt::capture;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t gib = std::uint64_t{1} << 30U;
+constexpr std::uint64_t piece = std::uint64_t{4} << 20U;
+constexpr double drain_rate = 2e9;
+
+double seconds(const std::function<void()>& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::byte* map(std::uint64_t size, bool huge) {
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) std::abort();
+  (void)madvise(p, size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  std::memset(p, 1, size);
+  return static_cast<std::byte*>(p);
+}
+
+/// A writer of 2 GB/s, which reads and releases.
+void drain(FrozenMemory& memory, double rate) {
+  std::vector<std::byte> buffer(piece);
+  const auto start = Clock::now();
+  std::uint64_t done = 0;
+  for (std::size_t range = 0; range < memory.count(); ++range) {
+    for (std::uint64_t at = 0; at < memory.size(range); at += piece) {
+      const std::uint64_t n = std::min(piece, memory.size(range) - at);
+      memory.read(range, at, {buffer.data(), n});
+      memory.release(range, at, n);
+      done += n;
+      std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(
+                                                std::chrono::duration<double>(static_cast<double>(done) / rate)));
+    }
+  }
+}
+
+std::vector<MemoryRange> ranges_of(const std::byte* memory, std::uint64_t size) {
+  constexpr std::uint64_t count = 64;  // tensors
+  std::vector<MemoryRange> ranges;
+  for (std::uint64_t i = 0; i < count; ++i)
+    ranges.push_back({.begin = memory + i * (size / count), .size = size / count});
+  return ranges;
+}
+
+void measure(std::byte* memory, std::byte* other, std::uint64_t size, int rounds, const std::string& name) {
+  std::vector<double> copies, rewrites, protects, faulty, frozen_copies;
+  if (why_not_protect().empty()) {
+    Freezer freezer({.way = Way::protect, .memory = size});
+    for (int round = 0; round < rounds; ++round) {
+      const double copying = seconds([&] { std::memcpy(other, memory, size); });
+      const double rewriting = seconds([&] { std::memset(memory, round, size); });
+      copies.push_back(copying);
+      rewrites.push_back(copying + rewriting);
+      const auto frozen = freezer.prepare(ranges_of(memory, size));
+      const auto start = Clock::now();
+      frozen->freeze([] {});
+      protects.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      std::thread reader([&] { drain(*frozen, drain_rate); });
+      std::memset(memory, round + 100, size);
+      faulty.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      reader.join();
+      if (round == rounds - 1) {
+        const FreezeTimings timings = frozen->timings();
+        std::printf("%s aside %.2f of %.2f GiB, peak %.2f, faults %.3f s, for room %.3f s %s\n", name.c_str(),
+                    static_cast<double>(timings.aside_bytes) / gib, static_cast<double>(timings.protected_bytes) / gib,
+                    static_cast<double>(timings.peak_aside_bytes) / gib, timings.fault_seconds, timings.wait_seconds,
+                    timings.why_copied.c_str());
+      }
+    }
+    std::printf("%s protect %.1f ms, memcpy %.1f ms: %.4f\n", name.c_str(), median(protects) * 1e3,
+                median(copies) * 1e3, median(protects) / median(copies));
+    std::printf("%s rewrite %.1f ms, with memcpy %.1f ms: %.2f\n", name.c_str(), median(faulty) * 1e3,
+                median(rewrites) * 1e3, median(faulty) / median(rewrites));
+  }
+  copies.clear();
+  Freezer freezer({.way = Way::copy, .memory = size + piece});
+  for (int round = 0; round < rounds; ++round) {
+    copies.push_back(seconds([&] { std::memcpy(other, memory, size); }));
+    const auto frozen = freezer.prepare(ranges_of(memory, size));
+    frozen_copies.push_back(seconds([&] { frozen->freeze([] {}); }));
+  }
+  std::printf("%s copy %.1f ms, memcpy %.1f ms: %.2f\n", name.c_str(), median(frozen_copies) * 1e3,
+              median(copies) * 1e3, median(frozen_copies) / median(copies));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t size = (argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4) * gib;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
+  std::byte* other = map(size, true);
+  for (const bool huge : {true, false}) {
+    std::byte* memory = map(size, huge);
+    measure(memory, other, size, rounds, huge ? "huge pages" : "4 KiB pages");
+    (void)munmap(memory, size);
+  }
+}
