@@ -10,7 +10,7 @@ import os
 import torch
 
 from . import _names, _sharding
-from ._library import NotFound, TensorInfo, address_of, bytes_of, error, integers, library, text_of
+from ._library import Error, NotFound, TensorInfo, address_of, bytes_of, error, integers, library, text_of
 from .saver import wait_for_own
 
 _UNSAFE = "weights_only" not in inspect.signature(torch.load).parameters
@@ -184,7 +184,9 @@ def _fill_in(state, checkpoint, map_location):
         if id(tensor) not in found:
             try:
                 found[id(tensor)] = (_whole(checkpoint, name, tensor, map_location), tensor)
-            except NotFound:
+            except Error as failure:
+                if failure.code not in ("not-found", "unsupported"):
+                    raise
                 found[id(tensor)] = (tensor, tensor)  # it was one when it was saved
         if container is None:
             return found[id(tensor)][0]
