@@ -178,6 +178,7 @@ typedef struct ckpt_timings {
   uint64_t raw_bytes;
   uint64_t stored_bytes;
   char why_copied[128]; /* why what was copied couldn't be protected; empty: nothing was */
+  char warning[256];    /* the last thing that one should know although it went well; empty: nothing */
   char id[33];          /* the checkpoint's, once it's durable */
 } ckpt_timings;
 CKPT_C_API int ckpt_save_timings(const ckpt_save* save, ckpt_timings* timings);
