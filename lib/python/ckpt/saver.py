@@ -329,30 +329,24 @@ class Saver:
         for key, value in meta.items():
             library.save_meta(handle._save, bytes_of(key), bytes_of(str(value)))
         freezer = _freeze.Freezer()
-        collects = gc.isenabled()
-        gc.disable()  # so many new objects, and none of them garbage: it would take longer than the walk
+        if replicated:
+            self._leave_to_others(state, replicated, freezer)
         try:
-            if replicated:
-                self._leave_to_others(state, replicated, freezer)
+            frozen = _without_collecting(freezer.freeze, state)
+        except RecursionError:
+            handle._seconds["at_once"] = "it's nested too deeply to be walked"
+            freezer, frozen = None, _at_once(state)
+        here, elsewhere = _places(freezer)
+        if here:
+            _add_ranges(handle._save, here)
+        if elsewhere:
+            handle._copies = _devices.Copies(self._pool)
             try:
-                frozen = freezer.freeze(state)
-            except RecursionError:
-                handle._seconds["at_once"] = "it's nested too deeply to be walked"
-                freezer, frozen = None, _at_once(state)
-            here, elsewhere = _places(freezer)
-            if elsewhere:
-                handle._copies = _devices.Copies(self._pool)
                 handle._copies.begin(elsewhere, self._device, self._check_open)
-            if here:
-                _add_ranges(handle._save, here)
-        except BaseException:
-            if handle._copies:
+            except BaseException:
                 handle._copies.finish()
                 handle._copies.release()
-            raise
-        finally:
-            if collects:
-                gc.enable()
+                raise
         handle._seconds["walk_seconds"] = time.perf_counter() - begun
         handle._seconds["tensors"] = freezer.tensors if freezer else 0
         handle._keep = (freezer, frozen)
@@ -518,6 +512,17 @@ def _number(name, value, size):
     if not 0 <= number < 256**size:
         raise Error(f"{name} can't be {number}")
     return number
+
+
+def _without_collecting(function, argument):
+    """So many new objects, and none of them garbage: looking for some would take longer than making them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return function(argument)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _at_once(state):
