@@ -2,7 +2,9 @@
 # A frozen state as torch.save writes it: PyTorch's own code lists the records, into an archive that only notes them. So
 # their order, their names and their bytes are those of whatever version is there.
 import inspect
+import io
 import pickle
+import zipfile
 
 import torch
 
@@ -13,6 +15,20 @@ _MORE = {"_disable_byteorder_record": False}
 _parameters = list(inspect.signature(torch.serialization._save).parameters.values())[4:]
 _arguments = {p.name: _MORE[p.name] if p.name in _MORE else p.default for p in _parameters
               if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and (p.name in _MORE or p.default is not p.empty)}
+
+
+def _last_records():
+    """What PyTorch adds at the end of any archive: its version. A hash of all records, which newer ones add too and
+    none asks for, is left out."""
+    buffer = io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(buffer)
+    writer.write_end_of_file()
+    with zipfile.ZipFile(buffer) as archive:
+        records = [(info.filename.split("/", 1)[1], archive.read(info)) for info in archive.infolist()]
+    return [(name, data, len(data)) for name, data in records if name != ".data/serialization_id"]
+
+
+_last = _last_records()
 
 
 class _Archive:
@@ -47,4 +63,4 @@ def records_of(frozen, freezer):
     """The archive's records in order: (name, bytes or FrozenStorage, size)."""
     archive = _Archive(freezer)
     torch.serialization._save(frozen, archive, pickle, PROTOCOL, **_arguments)
-    return archive.records
+    return archive.records + _last

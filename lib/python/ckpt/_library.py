@@ -100,6 +100,7 @@ class Timings(Structure):
         ("raw_bytes", c_uint64),
         ("stored_bytes", c_uint64),
         ("why_copied", c_char * 128),
+        ("warning", c_char * 256),
         ("id", c_char * 33),
     ]
 

@@ -72,8 +72,8 @@ class Handle:
         self._saver._check_process()
         timings = self._last or self._ask_timings()
         known = {name: getattr(timings, name) for name, _ in Timings._fields_[1:]}
-        known["why_copied"] = _library.text_of(known["why_copied"])
-        known["id"] = _library.text_of(known["id"])
+        for name in ("why_copied", "warning", "id"):
+            known[name] = _library.text_of(known[name])
         known.update(self._seconds)
         return known
 
