@@ -336,6 +336,11 @@ class Saver:
         except RecursionError:
             handle._seconds["at_once"] = "it's nested too deeply to be walked"
             freezer, frozen = None, _at_once(state)
+        path = bytes_of(name)
+        if freezer:
+            library.save_archive(handle._save, path, os.path.splitext(os.path.basename(path))[0] or b"archive")
+        else:
+            library.save_file(handle._save, path, frozen, len(frozen))
         here, elsewhere = _places(freezer)
         if here:
             _add_ranges(handle._save, here)
@@ -352,7 +357,7 @@ class Saver:
         handle._keep = (freezer, frozen)
         with self._lock:
             self._pending.append(handle)
-        self._to_describe.put((handle, freezer, frozen, name))
+        self._to_describe.put((handle, freezer, frozen))
         try:
             library.save_freeze(handle._save)
             handle._frozen.set()
@@ -389,20 +394,15 @@ class Saver:
             self._describe(*job)
             del job
 
-    def _describe(self, handle, freezer, frozen, name):
+    def _describe(self, handle, freezer, frozen):
         begun = time.perf_counter()
         save = handle._save
         handed_over = False
         try:
             if handle._copies:
                 handle._copies.finish()
-            path = bytes_of(name)
-            if freezer is None:
-                library.save_file(save, path, frozen, len(frozen))
-            else:
-                library.save_archive(save, path, bytes_of(os.path.splitext(os.path.basename(name))[0] or "archive"))
-                for record, data, size in _archive.records_of(frozen, freezer):
-                    _add_record(save, record.encode(), data, size)
+            for record, data, size in _archive.records_of(frozen, freezer) if freezer else ():
+                _add_record(save, record.encode(), data, size)
             handle._seconds["describe_seconds"] = time.perf_counter() - begun
             if handle._failure is None:
                 library.save_start(save)
