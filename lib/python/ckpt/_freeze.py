@@ -5,6 +5,7 @@
 # pickle's, the memo goes by identity.
 import copyreg
 import pickle
+import time
 import types
 from collections import OrderedDict
 
@@ -129,6 +130,7 @@ class _FrozenTensor:
         self._requires_grad = requires_grad
 
     def __reduce_ex__(self, protocol):
+        self._freezer.take_turns()
         tensor = self._alias
         if self._class is _Parameter:
             tensor = _Tensor._make_subclass(_Parameter, tensor, self._requires_grad)
@@ -169,6 +171,7 @@ class Freezer:
         self.storages = {}    # by StorageImpl: FrozenStorage
         self.pickled = False  # nothing is left to write but storages
         self.tensors = 0
+        self._turn = 0
         self._memo = {}       # by id: what became of it, and itself, so that no other gets its id
 
     def replace(self, tensor, by):
@@ -209,6 +212,12 @@ class Freezer:
             pickle.dumps(what, PROTOCOL)
             return self._remember(what, what)
         return self._object(what, reduced)
+
+    def take_turns(self):
+        """Lets other threads have the interpreter now and then, rather than when they have waited for long enough."""
+        self._turn += 1
+        if self._turn % 32 == 0:
+            time.sleep(0)
 
     def stand_in(self, storage, known=False):
         """For a typed or untyped storage. `known`: it must have been met in the walk."""

@@ -398,6 +398,8 @@ class Saver:
         begun = time.perf_counter()
         save = handle._save
         handed_over = False
+        # The call isn't kept from its end by the work here; but it may be in need of it, to get room.
+        handle._frozen.wait(0.1)
         try:
             if handle._copies:
                 handle._copies.finish()
