@@ -32,7 +32,7 @@ capture::Way way_of(ckpt_capture capture) {
 SaverOptions options_of(const ckpt_saver_options& given) {
   SaverOptions options;
   SaveOptions& save = options.save;
-  save.store = required(given.store, "the store");
+  save.store = &required(given.store, "the store");
   if (save.store.empty()) refuse("the store has an empty name");
   save.rank = given.rank;
   save.world_size = given.world_size;

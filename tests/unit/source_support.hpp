@@ -40,7 +40,7 @@ class MemoryInput final : public ckpt::source::Input {
 class MemorySiblings final : public ckpt::source::Siblings {
  public:
   std::map<std::string, std::string, std::less<>> files;
-  [[nodiscard]] std::unique_ptr<ckpt::source::Input> open(std::string_view path) const override {
+  [[nodiscard]] std::shared_ptr<const ckpt::source::Input> open(std::string_view path) const override {
     const auto found = files.find(path);
     if (found == files.end()) return nullptr;
     return std::make_unique<MemoryInput>(found->second);
