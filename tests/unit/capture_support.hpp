@@ -43,10 +43,13 @@ class Mapped {
   ~Mapped() {
     if (data_ != nullptr) (void)::munmap(data_, size_);
   }
-  void unmap() {
-    (void)::munmap(data_, size_);
-    data_ = nullptr;
+  /// Unmaps the rest.
+  void shrink(std::size_t size) {
+    (void)::munmap(data_ + size, size_ - size);
+    size_ = size;
   }
+  /// The rest is someone else's by now.
+  void forget(std::size_t size) { size_ = size; }
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Different for every word and seed.

@@ -139,6 +139,7 @@ TEST_SUITE("capture") {
     constexpr std::uint64_t budget = 5 * mib;
     Freezer freezer({.way = Way::protect, .memory = budget});
     Mapped memory(32 * mib);
+    double waited = 0;
     for (unsigned round = 0; round < 5; ++round) {
       memory.fill(round);
       const std::vector<MemoryRange> ranges = {{.begin = memory.data(), .size = 20 * mib + 5},
@@ -151,15 +152,17 @@ TEST_SUITE("capture") {
       for (std::size_t w = 0; w < 4; ++w) {
         writers.emplace_back([&, w] { std::memset(memory.data() + w * 8 * mib, 7, 8 * mib); });
       }
+      while (frozen->timings().aside_bytes < 4 * mib) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       CHECK(differing_pieces(*frozen, expected, mib) == 0);
       for (std::thread& writer : writers) writer.join();
       const FreezeTimings timings = frozen->timings();
       CHECK(timings.peak_aside_bytes <= budget);
       CHECK(timings.peak_aside_bytes > 2 * mib);
-      CHECK(timings.wait_seconds > 0);
+      waited += timings.wait_seconds;
       CHECK(timings.fault_seconds >= timings.wait_seconds);
     }
+    CHECK(waited > 0);
   }
 
   TEST_CASE("capture: a writer that waits for room too long goes on, and the save fails") {
@@ -237,7 +240,7 @@ TEST_SUITE("capture") {
     };
     Mapped elsewhere(8 * mib);
     const std::vector<Case> cases = {
-        {"unmapped", [](Mapped& m) { (void)::munmap(m.data() + 4 * mib, 4 * mib); }},
+        {"unmapped", [](Mapped& m) { m.shrink(4 * mib); }},
         {"mapped anew",
          [](Mapped& m) {
            (void)::mmap(m.data() + 4 * mib, 4 * mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
@@ -248,6 +251,7 @@ TEST_SUITE("capture") {
          [&](Mapped& m) {
            void* to = ::mremap(m.data() + 4 * mib, 4 * mib, 4 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere.data());
            REQUIRE(to == elsewhere.data());
+           m.forget(4 * mib);
            std::memset(to, 3, 4 * mib);  // and may be written to
          }},
     };
@@ -513,7 +517,7 @@ TEST_SUITE("capture") {
   TEST_CASE("capture: a range that isn't mapped is refused") {
     if (!can_protect()) return;
     Mapped memory(4 * mib);
-    (void)::munmap(memory.data() + mib, mib);
+    memory.shrink(2 * mib);
     Freezer freezer({.way = Way::protect, .memory = 4 * mib});
     const auto frozen = freezer.prepare({{.begin = memory.data(), .size = 3 * mib}});
     CHECK(code_of([&] { frozen->freeze({}); }) == Errc::invalid_argument);
@@ -597,7 +601,7 @@ TEST_SUITE("capture") {
       const auto before = mappings();
       for (unsigned i = 0; i < 1000 / slowness; ++i) once(i);
       CHECK(entries_of("/proc/self/fd") == descriptors);
-      CHECK(entries_of("/proc/self/task") == threads);
+      CHECK(entries_of("/proc/self/task") <= threads);  // one that has ended may be listed for a while
       CHECK(mappings() <= before + 5);
     }
   }
