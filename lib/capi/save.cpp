@@ -64,6 +64,7 @@ std::uint64_t Save::add_memory(const capture::MemoryRange& range) {
 
 void Save::freeze() {
   process_.require();
+  const auto begin = Clock::now();
   std::shared_ptr<capture::FrozenMemory> memory;
   {
     const std::lock_guard lock(mutex_);
@@ -82,6 +83,7 @@ void Save::freeze() {
     throw;
   }
   const std::lock_guard lock(mutex_);
+  freeze_seconds_ = seconds_between(begin, Clock::now());
   if (state_ == CKPT_STATE_NEW) state_ = CKPT_STATE_STAGED;
   changed_.notify_all();
 }
@@ -252,7 +254,6 @@ void Save::timings(ckpt_timings& timings) const {
   const std::lock_guard lock(mutex_);
   if (memory_ != nullptr) {
     const capture::FreezeTimings frozen = memory_->timings();
-    timings.freeze_seconds = frozen.freeze_seconds;
     timings.fault_seconds = frozen.fault_seconds;
     timings.wait_seconds = frozen.wait_seconds;
     timings.protected_bytes = frozen.protected_bytes;
@@ -262,6 +263,7 @@ void Save::timings(ckpt_timings& timings) const {
     timings.waves = frozen.waves;
     copy_text(timings.why_copied, frozen.why_copied);
   }
+  timings.freeze_seconds = freeze_seconds_;
   timings.write_seconds = report_.write_seconds;
   timings.durable_seconds = durable_seconds_;
   timings.raw_bytes = report_.raw_bytes;

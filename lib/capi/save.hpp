@@ -90,6 +90,7 @@ class Save : public std::enable_shared_from_this<Save> {
   Failure failure_;
   SaveReport report_;
   std::string warning_;
+  double freeze_seconds_ = 0;
   double durable_seconds_ = 0;
 };
 
