@@ -113,8 +113,8 @@ std::byte* AsideMemory::take(std::uint64_t size) noexcept {
   if (used_ + size > budget_) return nullptr;
   used_ += size;
   lock.unlock();
-  void* p = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p != MAP_FAILED) return static_cast<std::byte*>(p);
+  void* p = map_memory(size);
+  if (p != nullptr) return static_cast<std::byte*>(p);
   lock.lock();
   used_ -= size;
   return nullptr;

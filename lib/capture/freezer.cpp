@@ -41,9 +41,9 @@ unsigned thread_count(std::uint64_t bytes) {
 /// Before Linux 6.4 only pages that are there can be protected. Reading makes them be there.
 void touch(Interval at) {
   constexpr int populate_read = 22;  // MADV_POPULATE_READ, since Linux 5.14
-  if (::madvise(reinterpret_cast<void*>(at.begin), at.size(), populate_read) == 0) return;
+  if (::madvise(bytes_at(at.begin), at.size(), populate_read) == 0) return;
   for (std::uintptr_t page = at.begin; page < at.end; page += page_size()) {
-    (void)*reinterpret_cast<const volatile std::byte*>(page);
+    (void)*static_cast<const volatile std::byte*>(bytes_at(page));
   }
 }
 
@@ -58,11 +58,7 @@ class Frozen final : public FrozenMemory {
         patience_(patience) {}
 
   ~Frozen() override {
-    if (owner_ != ::getpid()) {
-      (void)new std::shared_ptr<FrozenChunks>(std::move(chunks_));  // the parent's; what it holds isn't here
-      return;
-    }
-    release_all();
+    if (owner_ == ::getpid()) release_all();  // else it's the parent's
   }
 
   void freeze(const std::function<void()>& begun) override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Freezes memory: by write-protecting its pages (userfaultfd), and by copying what can't be protected. What protecting
-// needs (one descriptor, one thread) the whole process shares.
+// needs (a descriptor and a few threads) the whole process shares.
 #pragma once
 
 #include "capture/frozen_memory.hpp"

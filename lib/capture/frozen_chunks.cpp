@@ -81,7 +81,8 @@ void FrozenChunks::read_part(const Chunk& chunk, std::uintptr_t address, std::ui
                              std::span<std::byte> into) const {
   State state = chunk.state.load(std::memory_order_acquire);
   if (state == State::live) {
-    const bool is_read = read_own_memory(address, into);
+    bool is_read = read_own_memory(address, into);
+    if (!is_read && is_on_tape(chunk)) is_read = read_directly(chunk, address, into);
     if (guard_ != nullptr && !is_on_tape(chunk)) guard_->settle();
     std::atomic_thread_fence(std::memory_order_acquire);
     const bool is_gone = chunk.gone;
@@ -104,10 +105,23 @@ void FrozenChunks::read_part(const Chunk& chunk, std::uintptr_t address, std::ui
   throw Error(Errc::io, "memory was unmapped or dropped by its owner before it was saved");
 }
 
+/// The kernel reads no device's memory. The owner waits for this chunk, and so for this lock; by way of memory of our
+/// own, since `into` may be memory that someone froze and gave back, and writing there may wait for a lock as well.
+bool FrozenChunks::read_directly(const Chunk& chunk, std::uintptr_t address, std::span<std::byte> into) const {
+  MappedVector<std::byte> between(into.size());
+  {
+    const std::lock_guard lock(lock_of(chunk));
+    if (chunk.state != State::live) return false;
+    std::memcpy(between.data(), bytes_at(address), between.size());
+  }
+  std::memcpy(into.data(), between.data(), between.size());
+  return true;
+}
+
 /// The owner waits, or no one protects it.
 void FrozenChunks::copy_now(const Chunk& chunk, std::byte* to) const {
   if (!is_on_tape(chunk)) {
-    std::memcpy(to, reinterpret_cast<const std::byte*>(chunk.at.begin), chunk.at.size());
+    std::memcpy(to, bytes_at(chunk.at.begin), chunk.at.size());
     return;
   }
   const auto first =
@@ -116,8 +130,7 @@ void FrozenChunks::copy_now(const Chunk& chunk, std::byte* to) const {
   for (auto piece = first; piece != layout_.tape.end() && piece->at < chunk.at.end; ++piece) {
     const std::uint64_t begin = std::max<std::uint64_t>(piece->at, chunk.at.begin);
     const std::uint64_t end = std::min<std::uint64_t>(piece->at + piece->size, chunk.at.end);
-    std::memcpy(to + (begin - chunk.at.begin), reinterpret_cast<const std::byte*>(piece->address + (begin - piece->at)),
-                end - begin);
+    std::memcpy(to + (begin - chunk.at.begin), bytes_at(piece->address + (begin - piece->at)), end - begin);
   }
 }
 
@@ -141,7 +154,7 @@ void FrozenChunks::note_peak() noexcept {
   }
 }
 
-GuardedMemory::Answer FrozenChunks::keep(std::uintptr_t page) noexcept {
+GuardedMemory::Answer FrozenChunks::keep(std::uintptr_t page, bool waits) noexcept {
   const std::size_t index = first_chunk(page);
   if (index == protected_count_ || page < chunks_[index].at.begin) return {};
   Chunk& chunk = chunks_[index];
@@ -150,6 +163,7 @@ GuardedMemory::Answer FrozenChunks::keep(std::uintptr_t page) noexcept {
   if (chunk.state != State::live || chunk.gone) return kept;
   std::byte* copy = is_given_up_ ? nullptr : aside_.take(chunk.at.size());
   if (copy == nullptr) {
+    if (!waits) return {.kind = Answer::Kind::no_room, .at = chunk.at};
     const std::int64_t now = clock_now();
     if (chunk.waiting_since == 0) chunk.waiting_since = now;
     const std::int64_t deadline = chunk.waiting_since + patience_;
@@ -184,6 +198,19 @@ Interval FrozenChunks::next_needed(Interval at) const noexcept {
     if (chunks_[i].state == State::live && !chunks_[i].gone) return chunks_[i].at;
   }
   return {};
+}
+
+/// The chunk that follows, if the one before was written to as well. Not at the cost of writers who'll need the room.
+Interval FrozenChunks::next_wanted(std::uintptr_t page) const noexcept {
+  const std::size_t i = first_chunk(page);
+  if (i == 0 || i + 1 >= protected_count_) return {};
+  const Chunk& before = chunks_[i - 1];
+  const Chunk& here = chunks_[i];
+  const Chunk& after = chunks_[i + 1];
+  if (before.at.end != here.at.begin || here.at.end != after.at.begin) return {};
+  if (before.state != State::aside || here.state != State::aside || after.state != State::live) return {};
+  if (after.gone || is_given_up_ || aside_.used() + after.at.size() > aside_.budget() / 2) return {};
+  return after.at;
 }
 
 void FrozenChunks::note_wait(std::int64_t nanoseconds, std::int64_t for_room) noexcept {

@@ -44,10 +44,11 @@ class FrozenChunks final : public GuardedMemory {
   [[nodiscard]] std::uint64_t aside_bytes() const noexcept { return aside_bytes_; }
   [[nodiscard]] std::uint64_t peak_aside_bytes() const noexcept { return peak_; }
 
-  Answer keep(std::uintptr_t page) noexcept override;
+  Answer keep(std::uintptr_t page, bool waits) noexcept override;
   [[nodiscard]] bool has_room(std::uint64_t size) const noexcept override { return aside_.has_room(size); }
   void lose(Interval at) noexcept override;
   [[nodiscard]] Interval next_needed(Interval at) const noexcept override;
+  [[nodiscard]] Interval next_wanted(std::uintptr_t page) const noexcept override;
   [[nodiscard]] std::span<const Interval> watched() const noexcept override { return layout_.watched; }
   void note_wait(std::int64_t nanoseconds, std::int64_t for_room) noexcept override;
 
@@ -68,6 +69,7 @@ class FrozenChunks final : public GuardedMemory {
   void visit(std::size_t range, std::uint64_t offset, std::uint64_t size, Visit&& visit) const;
   [[nodiscard]] bool is_on_tape(const Chunk& chunk) const { return &chunk >= chunks_.data() + protected_count_; }
   void read_part(const Chunk& chunk, std::uintptr_t address, std::uintptr_t place, std::span<std::byte> into) const;
+  [[nodiscard]] bool read_directly(const Chunk& chunk, std::uintptr_t address, std::span<std::byte> into) const;
   void copy_now(const Chunk& chunk, std::byte* to) const;
   void note_peak() noexcept;
   void finish(Chunk& chunk) noexcept;

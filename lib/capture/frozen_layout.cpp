@@ -47,7 +47,9 @@ class Layout {
   Layout(const std::vector<MemoryRange>& ranges, const std::string& why_never) : why_never_(why_never) {
     result_.ranges.reserve(ranges.size());
     // Where nothing will be protected, nothing need be known of the mappings.
-    const bool any = std::any_of(ranges.begin(), ranges.end(), [](const MemoryRange& range) { return !range.copy; });
+    const bool any = std::any_of(ranges.begin(), ranges.end(), [](const MemoryRange& range) {
+      return !range.copy && range.size >= smallest_protected;
+    });
     if (why_never_.empty() && any) map_ = read_memory_map();
     for (const MemoryRange& range : ranges) place(range);
     cut_middles();

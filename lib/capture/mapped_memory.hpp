@@ -19,6 +19,20 @@ namespace ckpt::capture {
 [[nodiscard]] inline std::uintptr_t page_down(std::uintptr_t address) { return address & ~(page_size() - 1); }
 [[nodiscard]] inline std::uintptr_t page_up(std::uintptr_t address) { return page_down(address + page_size() - 1); }
 
+[[nodiscard]] inline std::byte* bytes_at(std::uintptr_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): the kernel speaks in numbers
+}
+
+/// Nothing if the system has no more. The kernel joins neighbouring mappings of the same kind, and whoever unmaps a
+/// part of one that's watched for writers waits for the watcher. Which may be the one who unmaps: so these are of
+/// another kind than anyone else's, by being left out of core dumps.
+[[nodiscard]] inline void* map_memory(std::size_t size) noexcept {
+  void* p = ::mmap(nullptr, page_up(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  (void)::madvise(p, page_up(size), MADV_DONTDUMP);
+  return p;
+}
+
 /// Every allocation is a mapping: for few and large ones.
 template <class T>
 struct MappedAllocator {
@@ -29,8 +43,8 @@ struct MappedAllocator {
 
   [[nodiscard]] T* allocate(std::size_t count) {
     if (count > SIZE_MAX / 2 / sizeof(T)) throw std::bad_alloc();
-    void* p = ::mmap(nullptr, page_up(count * sizeof(T)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) throw std::bad_alloc();
+    void* p = map_memory(count * sizeof(T));
+    if (p == nullptr) throw std::bad_alloc();
     return static_cast<T*>(p);
   }
   void deallocate(T* p, std::size_t count) noexcept { (void)::munmap(p, page_up(count * sizeof(T))); }

@@ -3,6 +3,8 @@
 // /proc/self/mem does the same, and reads also what has been made unreadable.
 #include "capture/owner_memory.hpp"
 
+#include "capture/mapped_memory.hpp"
+
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -32,7 +34,7 @@ bool read_own_memory(std::uintptr_t address, std::span<std::byte> into) noexcept
   std::size_t done = 0;
   while (done < into.size()) {
     const iovec local{.iov_base = into.data() + done, .iov_len = into.size() - done};
-    const iovec remote{.iov_base = reinterpret_cast<void*>(address + done), .iov_len = into.size() - done};
+    const iovec remote{.iov_base = bytes_at(address + done), .iov_len = into.size() - done};
     const ssize_t n = ::process_vm_readv(self, &local, 1, &remote, 1, 0);
     if (n <= 0) return read_by_file(address + done, into.subspan(done));
     done += static_cast<std::size_t>(n);

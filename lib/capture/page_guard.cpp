@@ -22,6 +22,9 @@ namespace {
 /// Between two looks at who has waited for too long.
 constexpr int waiting_look_ms = 50;
 
+/// So many pieces are kept before a writer who goes from one to the next gets to them.
+constexpr int most_ahead = 8;
+
 unsigned thread_count() { return std::clamp(std::thread::hardware_concurrency() / 2, 2U, 4U); }
 
 }  // namespace
@@ -95,6 +98,7 @@ void PageGuard::serve() noexcept {
       if (!next_writer(page)) return;
     }
     let_write(page);
+    keep_ahead(page);
   }
 }
 
@@ -169,7 +173,7 @@ void PageGuard::let_write(std::uintptr_t page) noexcept {
     for (GuardedMemory* memory = first_; memory != nullptr && has_room; memory = memory->next_) {
       ++memory->in_use_;
       lock.unlock();
-      const GuardedMemory::Answer answer = memory->keep(page);
+      const GuardedMemory::Answer answer = memory->keep(page, true);
       if (answer.kind == GuardedMemory::Answer::Kind::kept) {
         unneeded.begin = std::min(unneeded.begin, answer.at.begin);
         unneeded.end = std::max(unneeded.end, answer.at.end);
@@ -198,6 +202,37 @@ void PageGuard::let_write(std::uintptr_t page) noexcept {
       }
     }
   }
+}
+
+/// While nobody else waits.
+void PageGuard::keep_ahead(std::uintptr_t page) noexcept {
+  for (int i = 0; i < most_ahead; ++i) {
+    pollfd writers{.fd = userfault_.descriptor(), .events = POLLIN, .revents = 0};
+    if (stopping_ || ::poll(&writers, 1, 0) != 0) return;
+    const Interval next = next_wanted(page);
+    if (next.empty()) return;
+    page = next.begin;
+    {
+      std::unique_lock lock(mutex_);
+      for (GuardedMemory* memory = first_; memory != nullptr; memory = memory->next_) {
+        ++memory->in_use_;
+        lock.unlock();
+        (void)memory->keep(page, false);
+        lock.lock();
+        if (--memory->in_use_ == 0) unused_.notify_all();
+      }
+    }
+    lift(next);
+  }
+}
+
+Interval PageGuard::next_wanted(std::uintptr_t page) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const GuardedMemory* memory = first_; memory != nullptr; memory = memory->next_) {
+    const Interval next = memory->next_wanted(page);
+    if (!next.empty()) return next;
+  }
+  return {};
 }
 
 void PageGuard::let_wait(const Waiting& waiting) noexcept {

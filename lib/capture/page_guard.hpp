@@ -36,13 +36,16 @@ class GuardedMemory {
     std::int64_t deadline = 0;
   };
 
-  virtual Answer keep(std::uintptr_t page) noexcept = 0;
+  /// `waits`: a writer does.
+  virtual Answer keep(std::uintptr_t page, bool waits) noexcept = 0;
   [[nodiscard]] virtual bool has_room(std::uint64_t size) const noexcept = 0;
   /// The owner has unmapped these addresses, or dropped what they held. Takes no lock at all.
   virtual void lose(Interval at) noexcept = 0;
   /// The first piece within `at` that must stay protected; empty if there's none.
   [[nodiscard]] virtual Interval next_needed(Interval at) const noexcept = 0;
   [[nodiscard]] virtual std::span<const Interval> watched() const noexcept = 0;
+  /// Where a writer that has just been let through to the page will probably come next; empty if that's not known.
+  [[nodiscard]] virtual Interval next_wanted(std::uintptr_t page) const noexcept = 0;
   /// A writer waited so long, and so long of that for room.
   virtual void note_wait(std::int64_t nanoseconds, std::int64_t for_room) noexcept = 0;
 
@@ -94,6 +97,8 @@ class PageGuard {
   [[nodiscard]] UserfaultMessage take_message() noexcept;
   [[nodiscard]] bool pump() noexcept;
   void let_write(std::uintptr_t page) noexcept;
+  void keep_ahead(std::uintptr_t page) noexcept;
+  [[nodiscard]] Interval next_wanted(std::uintptr_t page) noexcept;
   void let_wait(const Waiting& waiting) noexcept;
   void wake_waiting(bool all) noexcept;
   [[nodiscard]] int lift_locked(Interval at) noexcept;

@@ -38,10 +38,8 @@ os::Fd open_descriptor() {
   const int error = errno;
   if (error == ENOSYS) throw_unsupported("this kernel or its sandbox has no userfaultfd", error);
   if (error == EPERM || error == EACCES) {
-    throw_unsupported(
-        "userfaultfd isn't permitted to this process (vm.unprivileged_userfaultfd is 0 and /dev/userfaultfd closed to "
-        "it, or a sandbox forbids it)",
-        error);
+    throw_unsupported("userfaultfd isn't permitted (vm.unprivileged_userfaultfd, /dev/userfaultfd, or a sandbox)",
+                      error);
   }
   throw_unsupported(std::string("userfaultfd: ") + std::strerror(error), error);
 }

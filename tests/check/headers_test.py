@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -27,6 +28,27 @@ def test_includes():
                 check(name.startswith("ckpt/") or re.fullmatch(r"[a-z_]+", name), f"{header} includes {name}")
 
 
-tests = [(f"{os.path.basename(header)} compiles alone", compiles(header)) for header in HEADERS]
+def test_c_header():
+    run(*COMPILER, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", "c",
+        f"{TOP}/lib/include/ckpt/ckpt.h", stdout=False, stderr=False)
+
+
+def test_c_example():
+    """That of ckpt_save(3), compiled and run as it stands."""
+    with open(f"{TOP}/man/ckpt_save.3", encoding="utf-8") as page:
+        code = re.search(r"^\.Sh EXAMPLES\n\.Bd -literal\n(.*?)^\.Ed", page.read(), re.M | re.S)[1]
+    with open("example.c", "w", encoding="utf-8") as file:
+        file.write(code.replace("\\e", "\\"))
+    libraries = os.path.join(os.path.dirname(shutil.which("ckpt-save")), "..", "lib")
+    run(*COMPILER, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{TOP}/lib/include", "-x", "c",
+        "example.c", "-o", "example", f"-L{libraries}", "-lckpt", stdout=False, stderr=False)
+    os.makedirs("runs")
+    run("./example", stdout=False, stderr=False, env={"LD_LIBRARY_PATH": libraries})
+    run("ckpt-verify", "--deep", "runs/c", stdout=False, stderr=False)
+    check(run("ckpt-ls", "--format=tsv", "runs/c", stderr=False).stdout.count(b"\n") == 3, "not three checkpoints")
+
+
+tests = [("ckpt.h compiles as C", test_c_header), ("the example of ckpt_save(3) does what it says", test_c_example)]
+tests += [(f"{os.path.basename(header)} compiles alone", compiles(header)) for header in HEADERS]
 tests.append(("public headers include the standard library and each other only", test_includes))
 main(tests)

@@ -12,6 +12,15 @@
 
 #include <ckpt/error.hpp>
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 
@@ -72,6 +81,37 @@ TEST_SUITE("capture") {
     CHECK(read_own_memory(address, {buffer.data(), 32 * kib}));
     CHECK(read_own_memory(0, {}));
     CHECK_FALSE(read_own_memory(0, {buffer.data(), 1}));
+  }
+
+  TEST_CASE("capture: memory is read where a sandbox forbids process_vm_readv") {
+    Mapped memory(64 * kib);
+    memory.fill(1);
+    std::vector<std::byte> buffer(64 * kib);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::array<sock_filter, 4> code = {
+          sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+          sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+          sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+          sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      };
+      const sock_fprog program{.len = code.size(), .filter = code.data()};
+      if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ::_exit(3);
+      if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) ::_exit(3);
+      if (!read_own_memory(address, buffer)) ::_exit(1);
+      if (std::memcmp(buffer.data(), memory.data(), buffer.size()) != 0) ::_exit(1);
+      (void)::munmap(memory.data() + 32 * kib, 32 * kib);
+      ::_exit(read_own_memory(address, buffer) ? 2 : 0);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    if (status == 3 << 8U) {
+      MESSAGE("skipped: no seccomp here");
+    } else {
+      CHECK(status == 0);
+    }
   }
 
   TEST_CASE("capture: what the control groups leave") {

@@ -17,9 +17,20 @@
 namespace capture_test {
 
 inline constexpr std::size_t mib = std::size_t{1} << 20U;
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CAPTURE_TEST_IS_SLOW
+#endif
+#endif
+#ifdef CAPTURE_TEST_IS_SLOW
+inline constexpr unsigned slowness = 5;
+#else
+inline constexpr unsigned slowness = 1;
+#endif
+
 inline constexpr std::size_t kib = std::size_t{1} << 10U;
 
-/// A mapping of its own, at an address of a huge page plus `shift`.
+/// A mapping of its own.
 class Mapped {
  public:
   explicit Mapped(std::size_t size, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1) : size_(size) {
