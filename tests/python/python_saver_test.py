@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What happens when something goes wrong, takes long or is used wrongly, and accelerators' copies on a simulated one.
+import gc
 import os
 import pickle
 import queue
@@ -9,6 +10,7 @@ import textwrap
 import threading
 import time
 import warnings
+import weakref
 
 import torch_support as support
 from torch_support import check, ckpt, torch
@@ -222,6 +224,22 @@ def test_close_gives_up_after_its_time_and_can_be_called_again():
     check(handle.state == "durable", handle)
 
 
+def test_memory_is_let_go_when_a_save_is_over():
+    array = support.numpy.ones(1000)
+    tensor = torch.from_numpy(array)
+    gone = weakref.ref(array)
+    gc.disable()
+    try:
+        with ckpt.Saver("store") as saver:
+            handle = saver.save({"a": tensor, "b": torch.nn.Parameter(tensor), "c": support.Counter()}, 1)
+            del array, tensor
+            check(gone() is not None, "nobody kept it")
+            settle(handle)
+            check(gone() is None, "someone still has it")
+    finally:
+        gc.enable()
+
+
 def test_timings_say_what_took_how_long():
     with ckpt.Saver("store") as saver:
         handle = saver.save({"a": torch.ones(1 << 20)}, 1)
@@ -289,16 +307,17 @@ class SlowDevice(ckpt._devices.TorchDevice):
 def on_slow_device(saver, large=100):
     """Storages of at least so many bytes count as the device's."""
     device = saver._devices["cuda"] = SlowDevice()
-    places = ckpt.saver._places
+    add = ckpt._freeze.Freezer._add_storage
 
-    def sorted_out(freezer):
-        here, _ = places(freezer)
-        elsewhere = [storage for storage in here if storage.size >= large]
-        for storage in elsewhere:
-            storage.real_device = torch.device("cuda", 0)
-        return [storage for storage in here if storage.size < large], elsewhere
-    ckpt.saver._places = sorted_out
-    return device, lambda: setattr(ckpt.saver, "_places", places)
+    def sorted_out(freezer, storage, key, is_cpu):
+        if storage.nbytes() < large:
+            return add(freezer, storage, key, is_cpu)
+        add(freezer, storage, key, False)
+        freezer.storages[key].real_device = torch.device("cuda", 0)
+        if freezer.storages[key] not in freezer.elsewhere:
+            freezer.elsewhere.append(freezer.storages[key])
+    ckpt._freeze.Freezer._add_storage = sorted_out
+    return device, lambda: setattr(ckpt._freeze.Freezer, "_add_storage", add)
 
 
 def test_device_copies_are_ordered_after_the_current_stream_and_before_its_later_work():

@@ -45,16 +45,16 @@ class FrozenStorage:
     """Stands for a storage as it was at the walk: where it is and how large, whatever becomes of the storage itself.
     `keep` is what holds the memory. What PyTorch asks a storage for while it writes one is answered here."""
 
-    __slots__ = ("_freezer", "keep", "_cdata", "address", "size", "real_device", "range", "host")
+    __slots__ = ("_freezer", "keep", "_cdata", "address", "size", "real_device", "position", "host")
 
-    def __init__(self, freezer, keep, identity, device):
+    def __init__(self, freezer, keep, identity, address, size, position=None):
         self._freezer = freezer
         self.keep = keep
         self._cdata = identity
-        self.address = keep.data_ptr()
-        self.size = keep.nbytes()
-        self.real_device = device
-        self.range = None  # its number for the library
+        self.address = address
+        self.size = size
+        self.real_device = _CPU if position is not None else keep.device
+        self.position = position  # among the ranges of the host's memory
         self.host = None   # what holds its copy, where it's of an accelerator
 
     @property
@@ -119,32 +119,32 @@ def _size_of(dtype):
     return torch._utils._element_size(dtype)
 
 
-class _FrozenTensor:
-    """An exact Tensor or Parameter without attributes. What's slow about it is done when it's pickled."""
-    __slots__ = ("_freezer", "_alias", "_class", "_requires_grad")
-
-    def __init__(self, freezer, alias, kind, requires_grad):
-        self._freezer = freezer
-        self._alias = alias
-        self._class = kind
-        self._requires_grad = requires_grad
+class _FrozenTensor(tuple):
+    """An exact Tensor or Parameter without attributes: (freezer, alias, class, requires_grad), a tuple since there are
+    many. What's slow about it is done when it's pickled."""
+    __slots__ = ()
 
     def __reduce_ex__(self, protocol):
-        self._freezer.take_turns()
-        tensor = self._alias
-        if self._class is _Parameter:
-            tensor = _Tensor._make_subclass(_Parameter, tensor, self._requires_grad)
-        elif self._requires_grad:
+        freezer, tensor, kind, requires_grad = self
+        freezer.take_turns()
+        if kind is _Parameter:
+            tensor = _Tensor._make_subclass(_Parameter, tensor, requires_grad)
+        elif requires_grad:
             tensor.requires_grad_(True)
         function, arguments, *more = tensor.__reduce_ex__(protocol)
-        return (function, tuple(map(self._part, arguments)), *more)
+        return (function, tuple([_part(freezer, part) for part in arguments]), *more)
 
-    def _part(self, part):
-        if isinstance(part, _STORAGES):
-            return self._freezer.stand_in(part, known=True)
-        if isinstance(part, _Tensor):  # the data of a parameter
-            return _FrozenTensor(self._freezer, part, _Tensor, part.requires_grad)
-        return part
+    # As a key it's itself, and nothing else.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+def _part(freezer, part):
+    if isinstance(part, _STORAGES):
+        return freezer.stand_in(part, known=True)
+    if isinstance(part, _Tensor):  # the data of a parameter
+        return _FrozenTensor((freezer, part, _Tensor, part.requires_grad))
+    return part
 
 
 class _FrozenObject:
@@ -168,7 +168,12 @@ class Freezer:
     """One walk. Not thread-safe."""
 
     def __init__(self):
-        self.storages = {}    # by StorageImpl: FrozenStorage
+        self.storages = {}    # by StorageImpl: FrozenStorage, where it's needed
+        self.elsewhere = []   # of these, those that aren't in the host's memory
+        self.addresses = []   # what is in the host's memory
+        self.sizes = []
+        self._keep = []
+        self._positions = {}  # in these lists, by StorageImpl
         self.pickled = False  # nothing is left to write but storages
         self.tensors = 0
         self._turn = 0
@@ -213,6 +218,13 @@ class Freezer:
             return self._remember(what, what)
         return self._object(what, reduced)
 
+    def forget(self):
+        """All but what holds the memory: what refers to this in a circle would be there until someone looks for it."""
+        self._memo.clear()
+        self.storages.clear()
+        self.elsewhere.clear()
+        return self._keep
+
     def take_turns(self):
         """Lets other threads have the interpreter now and then, rather than when they have waited for long enough."""
         self._turn += 1
@@ -240,21 +252,36 @@ class Freezer:
         alias = tensor.detach()
         storage = _untyped_storage(alias)
         key = storage._cdata
-        if key not in self.storages:
-            self.storages[key] = FrozenStorage(self, storage, key, _CPU if tensor.is_cpu else storage.device)
+        if key not in self._positions:
+            self._add_storage(storage, key, tensor.is_cpu)
         self.tensors += 1
-        frozen = _FrozenTensor(self, alias, kind, tensor.requires_grad)
+        frozen = _FrozenTensor((self, alias, kind, tensor.requires_grad))
         self._memo[id(tensor)] = (frozen, tensor)
         return frozen
 
+    def _add_storage(self, storage, key, is_cpu):
+        address, size = storage.data_ptr(), storage.nbytes()
+        if is_cpu and size and address:
+            self._positions[key] = len(self.sizes)
+            self.addresses.append(address)
+            self.sizes.append(size)
+            self._keep.append(storage)
+        elif key not in self.storages:
+            frozen = self.storages[key] = FrozenStorage(self, storage, key, address, size)
+            if size and not is_cpu and storage.device.type != "meta":
+                self.elsewhere.append(frozen)
+
     def _storage(self, storage, known=False):
-        frozen = self.storages.get(storage._cdata)
-        if frozen is None:
-            if known:
-                raise RuntimeError("a tensor turned out to have another storage than it had when it was saved")
-            frozen = FrozenStorage(self, storage, storage._cdata, storage.device)
-            self.storages[storage._cdata] = frozen
-        return frozen
+        key = storage._cdata
+        if key not in self.storages:
+            if key not in self._positions:
+                if known:
+                    raise RuntimeError("a tensor turned out to have another storage than it had when it was saved")
+                self._add_storage(storage, key, storage.device.type == "cpu")
+            at = self._positions.get(key)
+            if at is not None:
+                self.storages[key] = FrozenStorage(self, self._keep[at], key, self.addresses[at], self.sizes[at], at)
+        return self.storages[key]
 
     def _dict(self, what):
         frozen = self._remember(what, {})

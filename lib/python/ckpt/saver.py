@@ -2,6 +2,7 @@
 # Saver: what save() does during the call is the walk, the list of ranges and the freezing; a thread of its own then
 # describes the file, another follows the saves until they're safe. All of them, and the library's, start in the
 # constructor.
+import array
 import atexit
 import ctypes
 import fnmatch
@@ -253,11 +254,10 @@ class Saver:
         self._check_open()
         freezer = _freeze.Freezer()
         freezer.freeze(state)
-        elsewhere = _places(freezer)[1]
-        if elsewhere:
+        if freezer.elsewhere:
             copies = _devices.Copies(self._pool)
             try:
-                copies.begin(elsewhere, self._device, self._check_open)
+                copies.begin(freezer.elsewhere, self._device, self._check_open)
                 copies.finish()
             finally:
                 copies.release()
@@ -341,9 +341,8 @@ class Saver:
             library.save_archive(handle._save, path, os.path.splitext(os.path.basename(path))[0] or b"archive")
         else:
             library.save_file(handle._save, path, frozen, len(frozen))
-        here, elsewhere = _places(freezer)
-        if here:
-            _add_ranges(handle._save, here)
+        first = _add_ranges(handle._save, freezer) if freezer and freezer.sizes else 0
+        elsewhere = freezer.elsewhere if freezer else []
         if elsewhere:
             handle._copies = _devices.Copies(self._pool)
             try:
@@ -354,10 +353,10 @@ class Saver:
                 raise
         handle._seconds["walk_seconds"] = time.perf_counter() - begun
         handle._seconds["tensors"] = freezer.tensors if freezer else 0
-        handle._keep = (freezer, frozen)
+        handle._keep = freezer
         with self._lock:
             self._pending.append(handle)
-        self._to_describe.put((handle, freezer, frozen))
+        self._to_describe.put((handle, freezer, frozen, first))
         try:
             library.save_freeze(handle._save)
             handle._frozen.set()
@@ -394,7 +393,7 @@ class Saver:
             self._describe(*job)
             del job
 
-    def _describe(self, handle, freezer, frozen):
+    def _describe(self, handle, freezer, frozen, first):
         begun = time.perf_counter()
         save = handle._save
         handed_over = False
@@ -404,7 +403,7 @@ class Saver:
             if handle._copies:
                 handle._copies.finish()
             for record, data, size in _archive.records_of(frozen, freezer) if freezer else ():
-                _add_record(save, record.encode(), data, size)
+                _add_record(save, record.encode(), data, size, first)
             handle._seconds["describe_seconds"] = time.perf_counter() - begun
             if handle._failure is None:
                 library.save_start(save)
@@ -413,6 +412,7 @@ class Saver:
             handle._fail(failure)
         if handle._copies:
             handle._copies.release()
+        handle._keep = freezer and freezer.forget()
         handle._handed_over = handed_over
         handle._started.set()
         self._to_follow.put(handle)
@@ -533,31 +533,19 @@ def _at_once(state):
     return buffer.getvalue()
 
 
-def _places(freezer):
-    here, elsewhere = [], []
-    for storage in freezer.storages.values() if freezer else ():
-        if storage.size and storage.address:
-            (here if storage.real_device.type == "cpu" else elsewhere).append(storage)
-        elif storage.size and storage.real_device.type not in ("cpu", "meta"):
-            elsewhere.append(storage)
-    return here, elsewhere
-
-
-def _add_ranges(save, storages):
-    count = len(storages)
-    addresses = (ctypes.c_uint64 * count)(*[storage.address for storage in storages])
-    sizes = (ctypes.c_uint64 * count)(*[storage.size for storage in storages])
+def _add_ranges(save, freezer):
+    """Gives the number of the first."""
+    addresses, sizes = array.array("Q", freezer.addresses), array.array("Q", freezer.sizes)
     first = ctypes.c_uint64()
-    library.save_memories(save, addresses, sizes, count, 0, ctypes.byref(first))
-    for number, storage in enumerate(storages, first.value):
-        storage.range = number
+    library.save_memories(save, addresses.buffer_info()[0], sizes.buffer_info()[0], len(sizes), 0, ctypes.byref(first))
+    return first.value
 
 
-def _add_record(save, name, data, size):
+def _add_record(save, name, data, size, first):
     if isinstance(data, bytes):
         library.save_record(save, name, data, size)
-    elif data.range is not None:
-        library.save_record_of(save, name, data.range, size)
+    elif data.position is not None:
+        library.save_record_of(save, name, first + data.position, size)
     elif data.host is not None:
         library.save_record(save, name, ctypes.cast(data.host.data_ptr(), ctypes.c_char_p), size)
     elif size == 0:
