@@ -64,7 +64,7 @@ std::uint64_t Save::add_memory(const capture::MemoryRange& range) {
 
 void Save::freeze() {
   process_.require();
-  const auto begin = Clock::now();
+  const auto called = Clock::now();
   std::shared_ptr<capture::FrozenMemory> memory;
   {
     const std::lock_guard lock(mutex_);
@@ -83,7 +83,7 @@ void Save::freeze() {
     throw;
   }
   const std::lock_guard lock(mutex_);
-  freeze_seconds_ = seconds_between(begin, Clock::now());
+  freeze_seconds_ = seconds_between(called, Clock::now());
   if (state_ == CKPT_STATE_NEW) state_ = CKPT_STATE_STAGED;
   changed_.notify_all();
 }
