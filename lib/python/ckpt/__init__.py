@@ -22,7 +22,8 @@ pickling errors aside. Nothing is ever printed, except at exit on stderr: what c
 """
 from ._library import Damaged, Error, NotFound, TimedOut, library, text_of
 from .loading import Checkpoint, load, load_into
-from .saver import Handle, Saver
+from .handle import Handle
+from .saver import Saver
 
 __version__ = text_of(library.version())
 __all__ = ["Checkpoint", "Damaged", "Error", "Handle", "NotFound", "Saver", "TimedOut", "can_protect",
