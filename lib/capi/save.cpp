@@ -152,10 +152,17 @@ void Save::finish(ckpt_state state, Failure failure) {
     state_ = state;
     failure_ = std::move(failure);
     if (state == CKPT_STATE_DURABLE) durable_seconds_ = seconds_between(moment_, Clock::now());
-    files_ = {};
+    let_go();
     changed_.notify_all();
   }
   if (state != CKPT_STATE_FAILED) saver_->forget(*this);
+}
+
+/// Of a failed save some memory may still be held, which its owner would wait for.
+void Save::let_go() {
+  files_ = {};
+  if (memory_ != nullptr) frozen_timings_ = memory_->timings();
+  memory_.reset();
 }
 
 bool Save::ended() const {
@@ -192,7 +199,8 @@ ckpt_state Save::state() {
 bool Save::is_released() const {
   process_.require();
   const std::lock_guard lock(mutex_);
-  return memory_ == nullptr ? ranges_.empty() || state_ == CKPT_STATE_FAILED : memory_->is_released();
+  if (memory_ != nullptr) return memory_->is_released();
+  return ended() || ranges_.empty();
 }
 
 Failure Save::wait(const Deadline& deadline, bool until_durable) {
@@ -244,6 +252,7 @@ void Save::abandon() {
     state_ = CKPT_STATE_FAILED;
     told_ = true;
     failure_ = {.status = CKPT_INTERRUPTED, .message = "the save was dropped before it was started", .hint = {}};
+    let_go();
     changed_.notify_all();
   }
   saver_->forget(*this);
@@ -252,17 +261,15 @@ void Save::abandon() {
 void Save::timings(ckpt_timings& timings) const {
   process_.require();
   const std::lock_guard lock(mutex_);
-  if (memory_ != nullptr) {
-    const capture::FreezeTimings frozen = memory_->timings();
-    timings.fault_seconds = frozen.fault_seconds;
-    timings.wait_seconds = frozen.wait_seconds;
-    timings.protected_bytes = frozen.protected_bytes;
-    timings.copied_bytes = frozen.copied_bytes;
-    timings.aside_bytes = frozen.aside_bytes;
-    timings.peak_aside_bytes = frozen.peak_aside_bytes;
-    timings.waves = frozen.waves;
-    copy_text(timings.why_copied, frozen.why_copied);
-  }
+  const capture::FreezeTimings frozen = memory_ != nullptr ? memory_->timings() : frozen_timings_;
+  timings.fault_seconds = frozen.fault_seconds;
+  timings.wait_seconds = frozen.wait_seconds;
+  timings.protected_bytes = frozen.protected_bytes;
+  timings.copied_bytes = frozen.copied_bytes;
+  timings.aside_bytes = frozen.aside_bytes;
+  timings.peak_aside_bytes = frozen.peak_aside_bytes;
+  timings.waves = frozen.waves;
+  copy_text(timings.why_copied, frozen.why_copied);
   timings.freeze_seconds = freeze_seconds_;
   timings.write_seconds = report_.write_seconds;
   timings.durable_seconds = durable_seconds_;

@@ -68,6 +68,7 @@ class Save : public std::enable_shared_from_this<Save> {
   void hand_over_if_ready();
   void finish(ckpt_state state, Failure failure);
   void look_for_commit();
+  void let_go();
   /// With the mutex held.
   [[nodiscard]] bool ended() const;
 
@@ -90,6 +91,7 @@ class Save : public std::enable_shared_from_this<Save> {
   Failure failure_;
   SaveReport report_;
   std::string warning_;
+  capture::FreezeTimings frozen_timings_;  ///< once the memory is let go of
   double freeze_seconds_ = 0;
   double durable_seconds_ = 0;
 };
