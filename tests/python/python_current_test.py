@@ -44,7 +44,7 @@ def runs(name):
         libraries = {library for tool in ("lib/libckpt.so.0", "tools/ckpt-restore")
                      for library in needed(os.path.join(build, tool))}
         done = subprocess.run(["unshare", "--mount", "sh", "-c", SCRIPT], capture_output=True, text=True, timeout=900,
-                              env=dict(os.environ, ROOT=ROOT, TOP=TOP, BUILD=build, LIBRARIES=" ".join(libraries),
+                              env=dict(os.environ, LD_PRELOAD="", ROOT=ROOT, TOP=TOP, BUILD=build, LIBRARIES=" ".join(libraries),
                                        SCRIPT_NAME=name))
         check(done.returncode == 0 and "\nok 1" in "\n" + done.stdout, lambda: f"{done.stdout[-6000:]}{done.stderr[-3000:]}")
     return test
