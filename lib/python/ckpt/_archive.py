@@ -18,7 +18,7 @@ _arguments = {p.name: _MORE[p.name] if p.name in _MORE else p.default for p in _
 
 
 def _last_records():
-    """What PyTorch adds at the end of any archive: its version. A hash of all records, which newer ones add too and
+    """What PyTorch adds at the end of any archive that lacks it: its version, the byte order. A hash of all records, which newer ones add too and
     none asks for, is left out."""
     buffer = io.BytesIO()
     writer = torch._C.PyTorchFileWriter(buffer)
@@ -63,4 +63,5 @@ def records_of(frozen, freezer):
     """The archive's records in order: (name, bytes or FrozenStorage, size)."""
     archive = _Archive(freezer)
     torch.serialization._save(frozen, archive, pickle, PROTOCOL, **_arguments)
-    return archive.records + _last
+    written = {name for name, _, _ in archive.records}
+    return archive.records + [record for record in _last if record[0] not in written]
