@@ -49,6 +49,7 @@ SaverOptions options_of(const ckpt_saver_options& given) {
   save.jobs = given.jobs != 0 ? given.jobs : std::max(2U, std::thread::hardware_concurrency()) - 1;
   if (given.fixed_time != INT64_MIN) save.fixed_time = given.fixed_time;
   options.freezer.way = way_of(given.capture);
+  options.freezer.ready = given.memory != 0;
   options.freezer.memory =
       given.memory != 0 ? given.memory : capture::default_memory(std::max(1U, given.local_world_size));
   return options;

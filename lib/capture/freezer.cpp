@@ -315,6 +315,7 @@ class Freezer::Implementation {
     const std::uint64_t memory = options.memory == 0 ? default_memory(1) : options.memory;
     if (memory < cell_size) throw Error(Errc::invalid_argument, "less than 2 MiB of memory to set aside");
     aside_ = std::allocate_shared<AsideMemory>(MappedAllocator<AsideMemory>(), memory, guard_ == nullptr);
+    if (guard_ == nullptr && options.ready) aside_->prepare(memory);
   }
 
   std::shared_ptr<FrozenMemory> prepare(std::vector<MemoryRange> ranges) {

@@ -16,6 +16,8 @@ struct FreezerOptions {
   Way way = Way::automatic;
   std::uint64_t memory = 0;  ///< bytes that may be set aside at a time, over all that one freezer froze; 0: the default
   double patience = 60;      ///< seconds that anyone waits for room in it, before a save fails
+  /// Where everything is copied: the pages of `memory` are made now, and not by the first copies.
+  bool ready = false;
 };
 
 /// Nothing if pages can be write-protected here; else why not.

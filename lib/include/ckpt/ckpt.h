@@ -90,7 +90,8 @@ typedef struct ckpt_saver_options {
   int use_base;              /* 1; 0: nothing is kept as a difference */
   int check;                 /* 1: what was encoded is decoded and compared */
   enum ckpt_capture capture; /* CKPT_CAPTURE_AUTO */
-  uint64_t memory;           /* bytes that may be set aside; 0: a quarter of what this process may still take */
+  uint64_t memory;           /* bytes that may be set aside; 0: a quarter of what this process may still take. If it's
+                              * given, and everything will be copied, ckpt_saver_open() makes its pages */
   uint32_t local_world_size; /* 1: processes on this node, which share that quarter */
   uint32_t jobs;             /* threads that read, hash and encode; 0: all cores but one */
   int64_t fixed_time;        /* INT64_MIN; else recorded for the clock: reproducible stores */

@@ -39,7 +39,8 @@ class Saver:
     base_step         what differences are kept against; default: the newest good checkpoint; False: none are kept
     capture           "auto": memory is write-protected where that's possible, and copied elsewhere. "copy": always
                       copied; for memory that devices or other processes write to. "protect": an error where it can't be
-    memory            bytes that may be set aside; 0: a quarter of what this process may still take
+    memory            bytes that may be set aside; 0: a quarter of what this process may still take. Give it where
+                      everything is copied: its pages are then made here, and not by the first save
     local_world_size  how many ranks on this node share that quarter
     jobs              threads that read, hash and encode; 0: all cores but one
     check             whether what was encoded is decoded and compared
