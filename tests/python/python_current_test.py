@@ -51,4 +51,4 @@ def runs(name):
 
 
 main([(f"{name} with a current PyTorch", runs(name))
-      for name in ("python_files_test.py", "python_saver_test.py", "python_sharding_test.py")])
+      for name in ("python_files_test.py", "python_saver_test.py", "python_sharding_test.py", "python_dtensor_test.py")])
