@@ -81,9 +81,13 @@ void Save::freeze() {
     finish(CKPT_STATE_FAILED, failure);
     throw;
   }
-  const std::lock_guard lock(mutex_);
-  if (state_ == CKPT_STATE_NEW) state_ = CKPT_STATE_STAGED;
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    moment_over_ = true;
+    if (state_ == CKPT_STATE_NEW) state_ = CKPT_STATE_STAGED;
+    changed_.notify_all();
+  }
+  let_go();
 }
 
 void Save::begin() {
@@ -153,7 +157,18 @@ void Save::finish(ckpt_state state, Failure failure) {
     files_ = {};
     changed_.notify_all();
   }
+  let_go();
   if (state != CKPT_STATE_FAILED) saver_->forget(*this);
+}
+
+void Save::let_go() {
+  std::shared_ptr<capture::FrozenMemory> memory;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!moment_over_ || (state_ != CKPT_STATE_FAILED && state_ != CKPT_STATE_SKIPPED)) return;
+    memory = memory_;
+  }
+  memory->release_all();
 }
 
 bool Save::ended() const {

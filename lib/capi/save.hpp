@@ -68,6 +68,8 @@ class Save : public std::enable_shared_from_this<Save> {
   void hand_over_if_ready();
   void finish(ckpt_state state, Failure failure);
   void look_for_commit();
+  /// What no one will read is let go, of a save that has failed or was skipped.
+  void let_go();
   /// With the mutex held.
   [[nodiscard]] bool ended() const;
 
@@ -79,6 +81,7 @@ class Save : public std::enable_shared_from_this<Save> {
   ckpt_state state_ = CKPT_STATE_NEW;
   bool frozen_ = false;  ///< asked for
   bool begun_ = false;   ///< the memory can be read
+  bool moment_over_ = false;
   bool started_ = false;
   bool handed_over_ = false;
   bool told_ = false;

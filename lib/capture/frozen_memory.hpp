@@ -14,7 +14,8 @@ namespace ckpt::capture {
 struct MemoryRange {
   const std::byte* begin = nullptr;
   std::uint64_t size = 0;
-  bool copy = false;  ///< never protect it: devices write to it
+  bool copy = false;    ///< never protect it: devices write to it
+  bool steady = false;  ///< nobody writes to it from the first read() on: neither protected nor copied
 };
 
 enum class Way {
@@ -55,6 +56,8 @@ class FrozenMemory {
   virtual void read(std::size_t range, std::uint64_t offset, std::span<std::byte> into) const = 0;
   /// These bytes won't be read again. Said once of each.
   virtual void release(std::size_t range, std::uint64_t offset, std::uint64_t size) = 0;
+  /// The same of all that's left, once freeze() has returned. Reads that run are waited for; later ones throw.
+  virtual void release_all() = 0;
   /// True if all is released, so that the memory won't be looked at again.
   [[nodiscard]] virtual bool is_released() const = 0;
   [[nodiscard]] virtual FreezeTimings timings() const = 0;
