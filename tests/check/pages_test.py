@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from tap import Skip, check, main, run
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-PAGES = sorted(glob.glob(f"{TOP}/man/ckpt*.[157]"))
+PAGES = sorted(glob.glob(f"{TOP}/man/ckpt*.[1357]"))
 ORDER = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO", "CAVEATS"]
 # What these say depends on which other pages are installed.
 INSTALLATION = re.compile(r"referenced manual not found|outdated mandoc\.db|cannot open .*mandoc\.db|missing /usr")
