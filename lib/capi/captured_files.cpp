@@ -97,9 +97,9 @@ void CapturedFiles::add_tensor(NamedTensor named) {
       wrong("doesn't lie in its whole");
   }
   // A record of a file can't be shared, and the tensors' is one.
-  const bool is_ours = std::any_of(tensors_.begin(), tensors_.end(),
-                                   [&](const NamedTensor& other) { return other.range == named.range; });
-  if (used_[named.range] && !is_ours) wrong("is of a range that is a record");
+  const auto is_ours = [&](const NamedTensor& other) { return other.range == named.range; };
+  if (used_[named.range] && std::none_of(tensors_.begin(), tensors_.end(), is_ours))
+    wrong("is of a range that is a record");
   used_[named.range] = true;
   names_.insert(tensor.name);
   tensors_.push_back(std::move(named));

@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading checkpoints through the C interface.
-#include "capi/handles.hpp"
+#include "capi/load.hpp"
 #include "core/pipeline.hpp"
 #include "format/block_decoder.hpp"
-#include "ops/global_tensors.hpp"
 #include "ops/open_shard.hpp"
-#include "store/pins.hpp"
 
-#include <ckpt/ckpt.h>
 #include <ckpt/address.hpp>
-#include <ckpt/monitor.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
-
-struct ckpt_load {
-  ckpt::capi::OwnProcess process;
-  ckpt::store::Checkpoint checkpoint;
-  std::optional<ckpt::store::Pin> pin;  ///< where the store can be written to
-  std::string id;
-  std::unique_ptr<ckpt::ops::GlobalTensors> tensors;
-  ckpt::Monitor monitor;
-};
 
 namespace ckpt::capi {
 namespace {

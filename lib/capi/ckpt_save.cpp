@@ -65,17 +65,20 @@ int ckpt_save_meta(ckpt_save* save, const char* key, const char* value) {
   return guarded([&] { save_of(save).add_meta(&required(key, "the key"), &required(value, "the value")); });
 }
 
-int ckpt_save_memory(ckpt_save* save, const void* data, uint64_t size, int copy, uint64_t* range) {
-  return ckpt_save_memories(save, &data, &size, 1, copy, range);
+int ckpt_save_memory(ckpt_save* save, const void* data, uint64_t size, int keep, uint64_t* range) {
+  return ckpt_save_memories(save, &data, &size, 1, keep, range);
 }
 
-int ckpt_save_memories(ckpt_save* save, const void* const* data, const uint64_t* sizes, size_t count, int copy,
+int ckpt_save_memories(ckpt_save* save, const void* const* data, const uint64_t* sizes, size_t count, int keep,
                        uint64_t* first) {
   return guarded([&] {
+    if (keep < CKPT_KEEP_BEST || keep > CKPT_KEEP_STEADY) refuse("no such way to keep memory");
     for (std::size_t i = 0; i < count; ++i) {
       const ckpt::ByteView bytes = bytes_at((&required(data, "the ranges"))[i], (&required(sizes, "the sizes"))[i]);
-      const std::uint64_t range =
-          save_of(save).add_memory({.begin = bytes.data(), .size = bytes.size(), .copy = copy != 0});
+      const std::uint64_t range = save_of(save).add_memory({.begin = bytes.data(),
+                                                            .size = bytes.size(),
+                                                            .copy = keep == CKPT_KEEP_COPY,
+                                                            .steady = keep == CKPT_KEEP_STEADY});
       if (i == 0 && first != nullptr) *first = range;
     }
   });

@@ -55,7 +55,9 @@ class Frozen final : public FrozenMemory {
         guard_(std::move(guard)),
         why_never_(std::move(why_never)),
         aside_(std::move(aside)),
-        patience_(patience) {}
+        patience_(patience) {
+    for (const MemoryRange& range : ranges_) steady_left_ += range.steady ? range.size : 0;
+  }
 
   ~Frozen() override {
     if (owner_ == ::getpid()) release_all();  // else it's the parent's
@@ -66,7 +68,7 @@ class Frozen final : public FrozenMemory {
   [[nodiscard]] std::uint64_t size(std::size_t range) const override { return ranges_.at(range).size; }
   void read(std::size_t range, std::uint64_t offset, std::span<std::byte> into) const override;
   void release(std::size_t range, std::uint64_t offset, std::uint64_t size) override;
-  [[nodiscard]] bool is_released() const override { return is_released_; }
+  [[nodiscard]] bool is_released() const override { return is_released_ && steady_left_ == 0; }
   [[nodiscard]] FreezeTimings timings() const override;
 
  private:
@@ -87,7 +89,8 @@ class Frozen final : public FrozenMemory {
   std::atomic<bool> is_begun_ = false;
   std::atomic<bool> is_freezing_ = false;
   std::atomic<bool> is_added_ = false;
-  std::atomic<bool> is_released_ = false;
+  std::atomic<bool> is_released_ = false;  // what isn't steady
+  std::atomic<std::uint64_t> steady_left_ = 0;
   std::atomic<bool> is_dropped_ = false;
   mutable std::atomic<unsigned> readers_ = 0;
   mutable std::mutex mutex_;  // of timings_
@@ -111,7 +114,11 @@ void Frozen::freeze(const std::function<void()>& begun) {
   if (is_freezing_.exchange(true)) throw Error(Errc::invalid_argument, "memory is frozen once");
   const Clock::time_point start = Clock::now();
   try {
-    FrozenLayout layout = lay_out(ranges_, why_never_);
+    std::vector<MemoryRange> to_keep = ranges_;
+    for (MemoryRange& range : to_keep) {
+      if (range.steady) range.size = 0;
+    }
+    FrozenLayout layout = lay_out(to_keep, why_never_);
     {
       const std::lock_guard lock(mutex_);
       timings_.protected_bytes = layout.protected_bytes;
@@ -244,12 +251,20 @@ void Frozen::read(std::size_t range, std::uint64_t offset, std::span<std::byte> 
   };
   const Reader reader(readers_);
   if (is_dropped_) throw Error(Errc::busy, "the memory to save could not be frozen");
-  chunks_->read(range, offset, into);
+  if (ranges_[range].steady) {
+    std::copy_n(ranges_[range].begin + offset, into.size(), into.begin());
+  } else {
+    chunks_->read(range, offset, into);
+  }
 }
 
 void Frozen::release(std::size_t range, std::uint64_t offset, std::uint64_t size) {
   require_part(range, offset, size);
-  if (chunks_->release(range, offset, size)) end();
+  if (ranges_[range].steady) {
+    steady_left_ -= size;
+  } else if (chunks_->release(range, offset, size)) {
+    end();
+  }
 }
 
 /// Once, after the last byte was released.
@@ -261,10 +276,11 @@ void Frozen::end() {
 }
 
 void Frozen::release_all() {
-  if (!chunks_ || is_released_) return;
+  if (!chunks_ || is_released()) return;
   // A freeze that failed may have readers by then.
   is_dropped_ = true;
   while (readers_ > 0) std::this_thread::yield();
+  steady_left_ = 0;
   chunks_->release_all();
   end();
 }
@@ -321,8 +337,9 @@ class Freezer::Implementation {
   std::shared_ptr<FrozenMemory> prepare(std::vector<MemoryRange> ranges) {
     if (owner_ != ::getpid()) throw Error(Errc::invalid_argument, "what was made before a fork is the parent's");
     if (guard_ == nullptr) {
-      aside_->prepare(std::accumulate(ranges.begin(), ranges.end(), std::uint64_t{0},
-                                      [](std::uint64_t sum, const MemoryRange& range) { return sum + range.size; }));
+      aside_->prepare(std::accumulate(
+          ranges.begin(), ranges.end(), std::uint64_t{0},
+          [](std::uint64_t sum, const MemoryRange& range) { return sum + (range.steady ? 0 : range.size); }));
     }
     return std::make_shared<Frozen>(std::move(ranges), guard_, why_never_, aside_, patience_);
   }

@@ -14,7 +14,8 @@ namespace ckpt::capture {
 struct MemoryRange {
   const std::byte* begin = nullptr;
   std::uint64_t size = 0;
-  bool copy = false;  ///< never protect it: devices write to it
+  bool copy = false;    ///< never protect it: devices write to it
+  bool steady = false;  ///< nobody writes to it from the first read() on: neither protected nor copied
 };
 
 enum class Way {

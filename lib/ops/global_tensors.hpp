@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,8 @@ class GlobalTensors {
   [[nodiscard]] const std::vector<GlobalTensor>& all() const { return wholes_; }
   /// Throws not_found; invalid_argument, naming the files, if files of different names have different tensors of it.
   [[nodiscard]] const GlobalTensor& find(std::string_view name) const;
+  /// Where a part's file is stored. Throws as open_shard() does.
+  [[nodiscard]] std::shared_ptr<const StoredFile> stored(FileOfShard file) const { return cache_.file(file); }
 
   /// Throws as read() of all of it does, but for what its bytes are.
   void require_complete(const GlobalTensor& tensor) const { (void)pieces_of(tensor, whole_of(tensor.shape)); }

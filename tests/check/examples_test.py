@@ -54,7 +54,7 @@ def page_has_examples(pages):
     return test
 
 
-pages = sorted(glob.glob(f"{TOP}/man/ckpt*.[157]"))
+pages = sorted(glob.glob(f"{TOP}/man/ckpt*.[1357]"))
 commands = [page for page in pages if page.endswith(".1")]
 tests = [(f"examples of {os.path.basename(page)} run", test_of(page)) for page in pages if blocks(page)]
 tests.append(("each command's page has examples", page_has_examples(commands)))

@@ -605,4 +605,31 @@ TEST_SUITE("capture") {
       CHECK(mappings() <= before + 5);
     }
   }
+
+  TEST_CASE("capture: steady memory is read as it is, and held until it's released") {
+    for (const Way way : ways()) {
+      Freezer freezer({.way = way, .memory = 64 * mib});
+      Mapped late(4 * mib);
+      Mapped kept(4 * mib);
+      late.fill(1);
+      kept.fill(2);
+      const auto memory = freezer.prepare(
+          {{.begin = late.data(), .size = late.size(), .steady = true}, {.begin = kept.data(), .size = kept.size()}});
+      memory->freeze({});
+      late.fill(3);
+      const Contents expected =
+          contents_of({{.begin = late.data(), .size = late.size()}, {.begin = kept.data(), .size = kept.size()}});
+      kept.fill(4);
+      CHECK(memory->timings().protected_bytes + memory->timings().copied_bytes == kept.size());
+      memory->release(1, 0, kept.size());
+      CHECK(!memory->is_released());
+      std::vector<std::byte> read(late.size());
+      memory->read(0, 0, read);
+      CHECK(read == expected[0]);
+      memory->release(0, 0, mib);
+      CHECK(!memory->is_released());
+      memory->release(0, mib, late.size() - mib);
+      CHECK(memory->is_released());
+    }
+  }
 }

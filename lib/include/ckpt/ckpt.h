@@ -115,12 +115,19 @@ CKPT_C_API int ckpt_save_new(ckpt_saver* saver, uint64_t step, ckpt_save** save)
 /* Kept in the manifest under the user's own keys. Before ckpt_save_start(). */
 CKPT_C_API int ckpt_save_meta(ckpt_save* save, const char* key, const char* value);
 
-/* Adds a range to what is frozen, and gives its number. `copy`: copied at the moment, never protected. The memory must
- * stay mapped until ckpt_save_released() says so: a range that is unmapped before fails the save, and only that. */
-CKPT_C_API int ckpt_save_memory(ckpt_save* save, const void* data, uint64_t size, int copy, uint64_t* range);
+/* How one range is kept as it is. */
+enum ckpt_keep {
+  CKPT_KEEP_BEST = 0,  /* as the saver's options say */
+  CKPT_KEEP_COPY = 1,  /* copied at the moment, never protected */
+  CKPT_KEEP_STEADY = 2 /* the caller's promise: nobody writes to it from ckpt_save_start() until it's released. What is
+                          stored is what it holds then, not at the moment: for copies that a device still makes */
+};
+/* Adds a range to what is frozen, and gives its number. `keep` is one of enum ckpt_keep. The memory must stay mapped
+ * until ckpt_save_released() says so: a range that is unmapped before fails the save, and only that. */
+CKPT_C_API int ckpt_save_memory(ckpt_save* save, const void* data, uint64_t size, int keep, uint64_t* range);
 /* The same of many at once: `ranges` gets consecutive numbers from *first. */
 CKPT_C_API int ckpt_save_memories(ckpt_save* save, const void* const* data, const uint64_t* sizes, size_t count,
-                                  int copy, uint64_t* first);
+                                  int keep, uint64_t* first);
 /* The moment; once. Returns when the memory may be overwritten (staged). What has to be copied and is larger than the
  * memory that may be set aside is copied in waves, as the writer makes room: it must be started by then, or within a
  * minute by another thread, else CKPT_NO_MEMORY. */
@@ -212,6 +219,20 @@ CKPT_C_API int ckpt_load_find(const ckpt_load* load, const char* name, ckpt_tens
  * not negative. Gaps between shards, or shards that overlap and differ in it, are CKPT_DAMAGED. */
 CKPT_C_API int ckpt_load_slice(ckpt_load* load, const char* name, const int64_t* offsets, const int64_t* shape,
                                const int64_t* strides, void* into);
+
+/* A tensor that is stored raw, whole and in one shard, as a private mapping of its file: contiguous, checked, and
+ * writable without the file being changed. Nothing is copied, and pages that nobody looks at take no memory. It may
+ * outlive the load. */
+typedef struct ckpt_mapping {
+  size_t struct_size;
+  void* data;
+  uint64_t size; /* of the tensor */
+  void* pages;   /* for ckpt_unmap() */
+  uint64_t pages_size;
+} ckpt_mapping;
+/* CKPT_UNSUPPORTED where it isn't stored so: ckpt_load_slice() reads it then. */
+CKPT_C_API int ckpt_load_map(ckpt_load* load, const char* name, ckpt_mapping* mapping);
+CKPT_C_API void ckpt_unmap(ckpt_mapping* mapping);
 
 #ifdef __cplusplus
 }
