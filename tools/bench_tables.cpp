@@ -23,7 +23,7 @@ constexpr std::size_t page_width = 80;
 std::string time_text(double seconds) {
   if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   if (seconds < 120) return fmt::format("{:.3g} s", seconds);
-  return human_duration(seconds);
+  return seconds < 7200 ? fmt::format("{:.3g} min", seconds / 60) : fmt::format("{:.3g} h", seconds / 3600);
 }
 
 std::string rate_text(double rate) { return human_bytes(static_cast<std::uint64_t>(rate)) + "/s"; }
