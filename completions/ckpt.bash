@@ -9,6 +9,9 @@ _ckpt_options() {
       echo "$common -C --directory= --files-from= --name= --owner --allow-malformed --meta= --rank= --world-size=
         --attempt= --resumed-from= --replace --base= --encode= --no-check --no-create --read-back --umask= --detach
         --consume --spool= --to= --durable --max-staged= --when-full= --timeout= -j --jobs= --metrics-file=" ;;
+    ckpt-bench)
+      echo "$common --size= --tensors= --ranks= --seed= --encode= --steps= --saves= --step-time= --threads= --update=
+        --mtbf= --path= --plot= --keep -j --jobs=" ;;
     ckpt-wait)
       echo "$common --timeout= --spool= -j --jobs=" ;;
     ckpt-serve)
@@ -47,12 +50,13 @@ _ckpt_value() {
       mapfile -t COMPREPLY < <(compgen -W 'step state id attempt world_size shards files tensors raw_bytes
         stored_bytes ratio time meta marks detail retired' -- "$2") ;;
     --when-full) mapfile -t COMPREPLY < <(compgen -W 'wait fail skip' -- "$2") ;;
-    -C | --directory | --spool) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
+    -C | --directory | --spool | --path) mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
     -o | --output | --files-from | --have | --state | --metrics-file | --plot) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
     --name | --meta | --rank | --world-size | --attempt | --resumed-from | --umask | -j | --jobs | --file | --tensor | \
       --strip-prefix | --sample | --budget | --keep | --keep-* | --remove | --pin | --unpin | --drop-after | --level | --max-chain | \
       --drop | --quantize | --sparsify | --older-than | --tolerance | --depth | --top | --to | --from | --max-staged | \
-      --timeout | --bwlimit | --prune | --scrub | --replica | --min-copies | --until-pid | -e | --rsh) COMPREPLY=() ;;
+      --timeout | --bwlimit | --prune | --scrub | --replica | --min-copies | --until-pid | -e | --rsh | --size | --tensors | \
+      --ranks | --seed | --steps | --saves | --step-time | --threads | --update | --mtbf) COMPREPLY=() ;;
     *) return 1 ;;
   esac
 }
@@ -84,4 +88,4 @@ _ckpt() {
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
 }
 
-complete -F _ckpt ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync
+complete -F _ckpt ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync ckpt-bench

@@ -11,7 +11,7 @@ function __ckpt_steps
     end
 end
 
-for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync
+for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync ckpt-bench
     complete -c $c -a '(__ckpt_steps)'
     complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
     complete -c $c -l json -d 'The same as --format=json'
@@ -56,6 +56,21 @@ complete -c ckpt-save -l durable -d 'Wait until a server has stored it'
 complete -c ckpt-save -l max-staged -x -d 'No more than this at once'
 complete -c ckpt-save -l when-full -x -a 'wait fail skip' -d 'What to do then'
 complete -c ckpt-save -l timeout -x -d 'Wait no longer than this'
+
+complete -c ckpt-bench -l size -x -d 'The state of all ranks'
+complete -c ckpt-bench -l tensors -x -d 'Tensors a rank'
+complete -c ckpt-bench -l ranks -x -d 'Ranks that save at the same time'
+complete -c ckpt-bench -l seed -x -d 'Of the values'
+complete -c ckpt-bench -l encode -x -a 'raw fast best' -d 'How hard to pack'
+complete -c ckpt-bench -l steps -x -d 'Steps of the loop'
+complete -c ckpt-bench -l saves -x -d 'Saves among these'
+complete -c ckpt-bench -l step-time -x -d 'How long a step takes'
+complete -c ckpt-bench -l threads -x -d 'Threads that compute'
+complete -c ckpt-bench -l update -x -d 'Share of the state that changes'
+complete -c ckpt-bench -l mtbf -x -d 'Time between failures'
+complete -c ckpt-bench -l path -x -a '(__fish_complete_directories)' -d 'Measure this place too'
+complete -c ckpt-bench -l plot -r -F -d 'Draw the steps'
+complete -c ckpt-bench -l keep -d 'Leave what was saved'
 
 complete -c ckpt-wait -l timeout -x -d 'Wait no longer than this'
 complete -c ckpt-wait -l spool -x -a '(__fish_complete_directories)' -d 'Look here too'

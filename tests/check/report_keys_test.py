@@ -215,4 +215,18 @@ def test_compress_with_values_lost():
         check(len(line.split("\t")) == len(documented()["loss"]), f"columns: {line!r}")
 
 
+
+def test_bench():
+    keys = documented()
+    options = ("--size=1M", "--steps=4", "--saves=2", "--step-time=0.001", "--mtbf=1h", "--path=.", "b")
+    found = records("ckpt-bench", *options)
+    wanted = {"machine", "device", "way", "read", "interval", "advice"}
+    check({r["type"] for r in found} == wanted, f"{[r['type'] for r in found]}")
+    for record in found:
+        kind = record.pop("type")
+        check(list(record) == keys[kind], f"{kind} has {list(record)}, documented are {keys[kind]}")
+    lines = run("ckpt-bench", "--format=tsv", *options).stdout.decode().splitlines()
+    check([len(line.split("\t")) for line in lines] == [len(keys["way"])] * 3, f"columns: {lines}")
+
+
 main()

@@ -90,9 +90,7 @@ void let_go_of_descriptors(const std::string& log) {
   ::_exit(0);
 }
 
-}  // namespace
-
-void start_worker(const WorkerPlace& place) {
+ServeOptions options_of(const WorkerPlace& place) {
   ServeOptions options;
   options.store = real_path(place.store);
   options.spools = {real_path(place.spool)};
@@ -100,8 +98,28 @@ void start_worker(const WorkerPlace& place) {
   options.until_idle = true;
   options.give_way = true;
   options.jobs = place.jobs;
+  return options;
+}
+
+[[noreturn]] void cannot_start() {
+  const int error = errno;
+  throw Error(Errc::io, fmt::format("cannot start a worker: {}", std::strerror(error)), error);
+}
+
+}  // namespace
+
+pid_t fork_worker(const WorkerPlace& place) {
+  const ServeOptions options = options_of(place);
   const pid_t child = ::fork();
-  if (child < 0) throw Error(Errc::io, fmt::format("cannot start a worker: {}", std::strerror(errno)), errno);
+  if (child < 0) cannot_start();
+  if (child == 0) work(options);
+  return child;
+}
+
+void start_worker(const WorkerPlace& place) {
+  const ServeOptions options = options_of(place);
+  const pid_t child = ::fork();
+  if (child < 0) cannot_start();
   if (child == 0) {
     // Once more, so that the worker is no one's child to wait for.
     const pid_t worker = ::fork();
