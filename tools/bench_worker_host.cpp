@@ -88,7 +88,7 @@ template <class Request>
       }
     } catch (const std::exception& error) {
       answer.ok = false;
-      std::snprintf(answer.message.data(), answer.message.size(), "%s", error.what());
+      (void)std::snprintf(answer.message.data(), answer.message.size(), "%s", error.what());
     }
     if (!write_fully(socket, &answer, sizeof answer)) break;
   }

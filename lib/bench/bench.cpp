@@ -178,7 +178,8 @@ class Bench {
         report.steps.push_back({.begin = begin, .end = seconds_since(start)});
         count_step(to_string(way));
         // Evenly spaced, with as many steps before the first as after the last.
-        const std::uint64_t due = std::uint64_t{2 * saved + 1} * options().steps / (2 * options().saves);
+        const std::uint64_t due =
+            (2 * std::uint64_t{saved} + 1) * options().steps / (std::uint64_t{2} * options().saves);
         if (saved < options().saves && number > due) {
           watch.save(number);
           ++saved;

@@ -185,8 +185,8 @@ class Adviser {
     const double needed = raw / every;
     const double servers = std::max(1.0, std::ceil(needed / served));
     say("servers",
-        fmt::format("{} every {} is {}, and one worker beside the loop stores {}: {:.0f} of them keep up, one more for "
-                    "one to be away",
+        fmt::format("{} every {} is {}, and one worker beside the loop stores {}: that takes {:.0f}, and one more so "
+                    "that one may be away",
                     fmt::format("{:.3g} GiB", raw / (1 << 30)), time_text(every), rate_text(needed), rate_text(served),
                     servers));
     const double stored =

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ckpt::measure {
@@ -61,7 +62,7 @@ std::uint64_t stored_bytes(const std::string& store, std::uint64_t step) {
 
 class SynchronousDoor final : public SaveDoor {
  public:
-  explicit SynchronousDoor(const DoorSettings& settings) : settings_(settings), monitor_(settings.monitor) {}
+  explicit SynchronousDoor(DoorSettings settings) : settings_(std::move(settings)), monitor_(settings_.monitor) {}
 
   void begin(BenchSave& save, Clock::time_point start) override {
     const std::size_t ranks = settings_.state.ranks();
@@ -91,7 +92,7 @@ class SynchronousDoor final : public SaveDoor {
 
 class DetachedDoor final : public SaveDoor {
  public:
-  explicit DetachedDoor(const DoorSettings& settings) : settings_(settings), monitor_(settings.monitor) {}
+  explicit DetachedDoor(DoorSettings settings) : settings_(std::move(settings)), monitor_(settings_.monitor) {}
   DetachedDoor(const DetachedDoor&) = delete;
   DetachedDoor& operator=(const DetachedDoor&) = delete;
   ~DetachedDoor() override {
@@ -144,6 +145,8 @@ class DetachedDoor final : public SaveDoor {
   }
   /// A save that its worker gave up on is never durable.
   void require_no_failure() {
+    // The worker makes the store.
+    if (!os::exists(settings_.store + "/" + store::description_file)) return;
     WaitOptions options;
     options.what.store = settings_.store;
     options.timeout_seconds = 0;
@@ -191,7 +194,7 @@ const char* name_of(Encode encode) {
 /// Through the C interface, as a trainer does it.
 class InProcessDoor final : public SaveDoor {
  public:
-  explicit InProcessDoor(const DoorSettings& settings) : settings_(settings) {
+  explicit InProcessDoor(DoorSettings settings) : settings_(std::move(settings)) {
     const std::string& store = settings_.store;
     for (std::uint32_t rank = 0; rank < settings_.options.ranks; ++rank) {
       ckpt_saver_options options;
