@@ -13,7 +13,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace ckpt::capi {
@@ -29,7 +28,6 @@ class CapturedFiles {
  public:
   /// Of the memory that will be frozen.
   std::size_t add_range(std::uint64_t size);
-  [[nodiscard]] std::size_t range_count() const { return sizes_.size(); }
 
   void add_file(std::string_view path, ByteView bytes);
   void begin_archive(std::string_view path, std::string_view prefix);

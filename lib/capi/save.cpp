@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <limits>
 #include <utility>
 
 namespace ckpt::capi {

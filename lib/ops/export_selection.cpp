@@ -88,18 +88,26 @@ void require_bytes(const ExportItem& item) {
 
 bool is_part(const Tensor& tensor) { return !tensor.global_shape.empty() && tensor.global_shape != tensor.shape; }
 
-std::vector<ExportItem> merge_replicas(std::vector<ExportItem> items, ExportSource& source, const Monitor& monitor) {
+/// One item of each name; `require_same(first, other)` throws where another can't be left out.
+template <class RequireSame>
+std::vector<ExportItem> keep_first_of_each(std::vector<ExportItem> items, RequireSame require_same) {
   std::vector<ExportItem> kept;
   std::unordered_map<std::string, std::size_t> by_name;
   for (ExportItem& item : items) {
     const auto [place, is_new] = by_name.emplace(item.name, kept.size());
     if (is_new) {
       kept.push_back(std::move(item));
-      continue;
+    } else {
+      require_same(kept[place->second], item);
     }
+  }
+  return kept;
+}
+
+std::vector<ExportItem> merge_replicas(std::vector<ExportItem> items, ExportSource& source, const Monitor& monitor) {
+  return keep_first_of_each(std::move(items), [&](const ExportItem& first, const ExportItem& item) {
     require_no_stop(monitor);
-    const ExportItem& first = kept[place->second];
-    if (source.are_replicas(first, item)) continue;
+    if (source.are_replicas(first, item)) return;
     const bool same_path = first.path == item.path;
     const std::string where = same_path ? " differs between ranks" : " would stand for two tensors";
     throw Error(Errc::invalid_argument,
@@ -107,8 +115,7 @@ std::vector<ExportItem> merge_replicas(std::vector<ExportItem> items, ExportSour
         .with_hint(is_part(first.tensor) && is_part(item.tensor)        ? "--full joins the parts of ranks"
                    : same_path && first.tensor.name == item.tensor.name ? "choose one with --rank"
                                                                         : "choose with --file or --rank");
-  }
-  return kept;
+  });
 }
 
 }  // namespace
@@ -172,21 +179,12 @@ std::vector<ExportItem> select_wholes(const GlobalTensors& tensors, const Export
     if (tensors.all()[item.whole].problem.empty()) require_bytes(item);
     tensors.require_complete(tensors.all()[item.whole]);
   }
-  std::vector<ExportItem> kept;
-  std::unordered_map<std::string, std::size_t> by_name;
-  for (ExportItem& item : items) {
-    const auto [place, is_new] = by_name.emplace(item.name, kept.size());
-    if (is_new) {
-      kept.push_back(std::move(item));
-      continue;
-    }
-    const ExportItem& first = kept[place->second];
-    if (are_the_same(tensors, tensors.all()[first.whole], tensors.all()[item.whole], monitor)) continue;
+  return keep_first_of_each(std::move(items), [&](const ExportItem& first, const ExportItem& item) {
+    if (are_the_same(tensors, tensors.all()[first.whole], tensors.all()[item.whole], monitor)) return;
     throw Error(Errc::invalid_argument,
                 "the name '" + item.name + "' would stand for two tensors: " + about(first) + " and " + about(item))
         .with_hint("choose with --file");
-  }
-  return kept;
+  });
 }
 
 }  // namespace ckpt::ops
