@@ -47,11 +47,12 @@ void Messages::transient(std::string_view text, std::string erase) {
   erase_ = std::move(erase);
 }
 
-void Messages::put(std::string_view level, std::string_view label, std::string_view text, int system_errno) {
+void Messages::put(std::string_view level, std::string_view label, std::string_view text,
+                   const std::vector<Field>& fields) {
   std::string line;
   if (settings_.json) {
     Record record{level, {{"time", rfc3339_utc(std::time(nullptr))}, {"tool", tool_}, {"message", std::string(text)}}};
-    if (system_errno != 0) record.fields.push_back({"errno", std::int64_t{system_errno}});
+    record.fields.insert(record.fields.end(), fields.begin(), fields.end());
     line = json_line(record);
   } else {
     line = tool_ + ": ";
@@ -67,7 +68,9 @@ void Messages::put(std::string_view level, std::string_view label, std::string_v
 }
 
 void Messages::error(const Error& failure) {
-  put("error", "", failure.what(), failure.system_errno());
+  std::vector<Field> fields;
+  if (failure.system_errno() != 0) fields.push_back({"errno", std::int64_t{failure.system_errno()}});
+  put("error", "", failure.what(), fields);
   if (!failure.hint().empty()) hint(failure.hint());
 }
 
@@ -83,6 +86,11 @@ void Messages::hint(std::string_view text) {
 
 void Messages::note(std::string_view text) {
   if (settings_.verbose) put("note", "", text);
+}
+
+void Messages::event(std::string_view type, std::string_view text, const std::vector<Field>& fields, bool is_news) {
+  const bool is_said = settings_.json || settings_.verbose || (is_news && !settings_.quiet);
+  if (is_said) put(type, "", text, fields);
 }
 
 void Messages::progress(std::string_view text) { put("progress", "", text); }

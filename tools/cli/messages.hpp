@@ -8,6 +8,9 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "cli/record.hpp"
 
 namespace ckpt::cli {
 
@@ -30,6 +33,10 @@ class Messages {
   void hint(std::string_view text);
   void note(std::string_view text);
 
+  /// Something that happened. With --log-json its `fields` are said, too, and it's always said; else only `is_news`, or
+  /// all with --verbose.
+  void event(std::string_view type, std::string_view text, const std::vector<Field>& fields, bool is_news);
+
   /// A line that stays.
   void progress(std::string_view text);
   /// A line that the next one, or any message, takes the place of. `erase` is what clears it.
@@ -37,7 +44,8 @@ class Messages {
   void erase_transient();
 
  private:
-  void put(std::string_view level, std::string_view label, std::string_view text, int system_errno = 0);
+  void put(std::string_view level, std::string_view label, std::string_view text,
+           const std::vector<Field>& fields = {});
   void erase_locked();
 
   std::string tool_;
