@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace ckpt::run {
 namespace {
@@ -80,13 +81,20 @@ auto checked(const char* what, Read&& read) {
 
 }  // namespace
 
-const Share* JobState::share_of(const std::string& node) const {
-  const auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) { return share.node == node; });
+const Share* JobState::share_of(const NodeState& node) const {
+  const auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) {
+    return share.node == node.name && share.life == node.life;
+  });
   return found == shares.end() ? nullptr : &*found;
+}
+
+bool JobState::is_before(const JobState& other) const {
+  return std::tie(generation, revision) < std::tie(other.generation, other.revision);
 }
 
 json to_json(const NodeState& state) {
   return {{"name", state.name},
+          {"life", state.life},
           {"address", state.address},
           {"port", state.port},
           {"ranks", state.ranks},
@@ -106,6 +114,7 @@ json to_json(const NodeState& state) {
 NodeState node_state_from(const json& value) {
   return checked("the state", [&]() -> NodeState {
     return {.name = value.at("name").get<std::string>(),
+            .life = value.at("life").get<std::string>(),
             .address = value.at("address").get<std::string>(),
             .port = value.at("port").get<std::uint16_t>(),
             .ranks = value.at("ranks").get<std::uint32_t>(),
@@ -126,43 +135,63 @@ NodeState node_state_from(const json& value) {
 json to_json(const JobState& state) {
   json shares = json::array();
   for (const Share& share : state.shares)
-    shares.push_back({{"node", share.node}, {"first_rank", share.first_rank}, {"ranks", share.ranks}});
-  return {{"generation", state.generation},
+    shares.push_back(
+        {{"node", share.node}, {"life", share.life}, {"first_rank", share.first_rank}, {"ranks", share.ranks}});
+  return {{"revision", state.revision},
+          {"generation", state.generation},
           {"phase", number_of(state.phase)},
           {"shares", std::move(shares)},
           {"world_size", state.world_size},
           {"resume_step", optional_json(state.resume_step)},
           {"master_address", state.master_address},
           {"master_port", state.master_port},
-          {"restarts", state.restarts},
+          {"retries",
+           {{"furthest", optional_json(state.retries.furthest)},
+            {"restarts", state.retries.restarts},
+            {"in_vain", state.retries.in_vain},
+            {"at_this_step", state.retries.at_this_step},
+            {"poisoned_in_a_row", state.retries.poisoned_in_a_row}}},
           {"interval_seconds", optional_json(state.interval_seconds)},
           {"proposal",
            {{"number", state.proposal.number},
             {"request", number_of(state.proposal.request)},
             {"step", state.proposal.step},
-            {"is_agreed", state.proposal.is_agreed}}},
+            {"is_agreed", state.proposal.is_agreed},
+            {"by_signal", state.proposal.by_signal}}},
+          {"outcome", state.outcome ? json(number_of(*state.outcome)) : json()},
           {"why", state.why},
-          {"outcome", number_of(state.outcome)},
           {"failure", failure_json(state.failure)},
+          {"is_counted", state.is_counted},
+          {"reached", optional_json(state.reached)},
           {"is_safe", state.is_safe}};
 }
 
 JobState job_state_from(const json& value) {
   return checked("the job's state", [&] {
-    JobState state{.generation = value.at("generation").get<std::uint64_t>(),
+    JobState state{.revision = value.at("revision").get<std::uint64_t>(),
+                   .generation = value.at("generation").get<std::uint64_t>(),
                    .phase = enum_from(value.at("phase"), JobPhase::over),
                    .world_size = value.at("world_size").get<std::uint32_t>(),
                    .resume_step = optional_from<std::uint64_t>(value.at("resume_step")),
                    .master_address = value.at("master_address").get<std::string>(),
                    .master_port = value.at("master_port").get<std::uint16_t>(),
-                   .restarts = value.at("restarts").get<std::uint32_t>(),
                    .interval_seconds = optional_from<double>(value.at("interval_seconds")),
                    .why = value.at("why").get<std::string>(),
-                   .outcome = enum_from(value.at("outcome"), RunOutcome::killed),
                    .failure = optional_failure_from(value.at("failure")),
+                   .is_counted = value.at("is_counted").get<bool>(),
+                   .reached = optional_from<std::uint64_t>(value.at("reached")),
                    .is_safe = value.at("is_safe").get<bool>()};
+    if (const json& outcome = value.at("outcome"); !outcome.is_null())
+      state.outcome = enum_from(outcome, RunOutcome::killed);
+    const json& retries = value.at("retries");
+    state.retries = {.furthest = optional_from<std::uint64_t>(retries.at("furthest")),
+                     .restarts = retries.at("restarts").get<std::uint32_t>(),
+                     .in_vain = retries.at("in_vain").get<std::uint32_t>(),
+                     .at_this_step = retries.at("at_this_step").get<std::uint32_t>(),
+                     .poisoned_in_a_row = retries.at("poisoned_in_a_row").get<std::uint32_t>()};
     for (const json& share : value.at("shares")) {
       state.shares.push_back({.node = share.at("node").get<std::string>(),
+                              .life = share.at("life").get<std::string>(),
                               .first_rank = share.at("first_rank").get<std::uint32_t>(),
                               .ranks = share.at("ranks").get<std::uint32_t>()});
     }
@@ -170,7 +199,8 @@ JobState job_state_from(const json& value) {
     state.proposal = {.number = proposal.at("number").get<std::uint64_t>(),
                       .request = enum_from(proposal.at("request"), Request::stop),
                       .step = proposal.at("step").get<std::uint64_t>(),
-                      .is_agreed = proposal.at("is_agreed").get<bool>()};
+                      .is_agreed = proposal.at("is_agreed").get<bool>(),
+                      .by_signal = proposal.at("by_signal").get<bool>()};
     return state;
   });
 }
