@@ -8,7 +8,6 @@
 
 #include <ckpt/error.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -160,28 +159,13 @@ class RedisBoard final : public Board {
       if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
       (void)::prctl(PR_SET_NAME, "ckpt-run-link");
       here = os::Fd();
-      serve(std::move(there));
+      RedisLink(settings_, std::move(there)).run();
+      ::_exit(0);
     }
     channel_.emplace(std::move(here));
     // Should Redis have forgotten it, it's still known here.
     if (job_) channel_->send({{"know", to_json(*job_)}});
     saying_.set_said(now - between_starts);
-  }
-
-  [[noreturn]] void serve(os::Fd socket) const {
-    const int copy = ::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0);
-    json failure;
-    try {
-      RedisLink(settings_, std::move(socket)).run();
-      ::_exit(0);
-    } catch (const Error& error) {
-      failure = {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
-    } catch (const std::exception& error) {
-      failure = {{"error", error.what()}, {"code", static_cast<int>(Errc::io)}};
-    }
-    const std::string text = failure.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-    (void)::send(copy, text.data(), text.size(), MSG_NOSIGNAL);
-    ::_exit(1);
   }
 
   /// Another is started: what it has to know is told it again.

@@ -132,6 +132,16 @@ RedisLink::RedisLink(const RedisLinkSettings& settings, os::Fd socket)
       heard_(Clock::now()) {}
 
 void RedisLink::run() {
+  try {
+    serve();
+  } catch (const Error& error) {
+    channel_.send({{"error", error.what()}, {"code", static_cast<int>(error.code())}});
+  } catch (const std::exception& error) {
+    channel_.send({{"error", error.what()}, {"code", static_cast<int>(Errc::io)}});
+  }
+}
+
+void RedisLink::serve() {
   while (channel_.is_open()) {
     std::vector<pollfd> watched;
     channel_.add_to(watched);

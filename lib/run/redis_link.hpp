@@ -37,7 +37,7 @@ class RedisLink {
  public:
   RedisLink(const RedisLinkSettings& settings, os::Fd socket);
 
-  /// Until it's told to leave, or the supervisor is gone.
+  /// Until it's told to leave, or the supervisor is gone, or it can't go on. Throws nothing.
   void run();
 
  private:
@@ -48,6 +48,7 @@ class RedisLink {
     JobState job;
   };
 
+  void serve();
   void take(const nlohmann::json& line);
   void round();
   void turn(Clock::time_point now);

@@ -87,7 +87,7 @@ class Node:
         for line in text(f"{self.name}.err").splitlines():
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
-                if event.get("event") == kind:
+                if event.get("type") == kind:
                     found.append(event)
         return found
 
