@@ -172,7 +172,8 @@ class Supervisor final : public Household {
 
   [[nodiscard]] RunReport report() const {
     const auto now = Clock::now();
-    RunReport report{.durable_step = durable_, .signal = signal_, .seconds = Seconds(now - began_).count(), .state = state(now)};
+    RunReport report{
+        .durable_step = durable_, .signal = signal_, .seconds = Seconds(now - began_).count(), .state = state(now)};
     if (const auto& job = board_->job()) {
       report.outcome = job->outcome;
       report.detail = job->why;
