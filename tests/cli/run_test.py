@@ -184,13 +184,13 @@ def test_a_rank_that_is_given_up_gives_its_status():
 
 def test_max_restarts_ends_it_with_the_status_of_the_last_failure():
     done = job("--max-restarts=2", "--json", rank_options=("--fail=*,0,2,exit-9",), expect=(9,))
-    summary = json.loads(done.stdout.splitlines()[-1])
+    summary = json.loads(done.stdout.splitlines()[-2])
     check((summary["outcome"], summary["restarts"], summary["exit_status"]) == ("failed", 2, 9), summary)
 
 
 def test_no_progress_ends_it_and_says_so():
     done = job("--json", rank_options=("--fail=*,0,1,exit-9",), expect=(9,))
-    summary = json.loads(done.stdout.splitlines()[-1])
+    summary = json.loads(done.stdout.splitlines()[-2])
     check(summary["outcome"] == "no_progress" and "without a new checkpoint" in summary["detail"], summary)
     check(len(events(done, "failed")) == 3, done.stderr)
 
