@@ -5,8 +5,8 @@
 #include "pipeline.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
 #include <dlfcn.h>
@@ -36,6 +36,15 @@ std::string variable(const char* name) {
   return value;
 }
 
+Place place_of(const Options& options, const ckpt::torch::Job& job) {
+  const Place place = Place::of(job.rank, job.world_size, options.tp, options.pp);
+  if (place.dp > options.batch) {
+    throw std::runtime_error("--batch=" + std::to_string(options.batch) + " can't be split over " +
+                             std::to_string(place.dp) + " ranks");
+  }
+  return place;
+}
+
 Groups connect(const Place& place, const ckpt::torch::Job& job) {
   if (job.world_size == 1) return {};
   const std::string port = variable("MASTER_PORT");
@@ -56,15 +65,12 @@ std::string text_of(double loss) {
 Training::Training(const Options& options, const ckpt::torch::Job& job)
     : options_(options),
       job_(job),
-      place_((use_one_thread(), Place::of(job.rank, job.world_size, options.tp, options.pp))),
+      place_(place_of(options, job)),
       text_(options.text, options.context + 1, options.seed),
       groups_(connect(place_, job)),
       parameters_(options_, place_),
       model_(options_, place_, parameters_, groups_.tensor) {
-  if (place_.dp > options_.batch) {
-    throw std::runtime_error("a batch of " + std::to_string(options_.batch) + " can't be split over " +
-                             std::to_string(place_.dp) + " ranks");
-  }
+  use_one_thread();
   if (job_.resume_step) {
     const std::string store = job_.resume.substr(0, job_.resume.rfind('@'));
     const ckpt::torch::Loader loader(store, std::to_string(*job_.resume_step));
