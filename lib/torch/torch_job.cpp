@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -47,7 +48,12 @@ Job Job::from_environment() {
   job.local_world_size = small_number("LOCAL_WORLD_SIZE", 1);
   job.attempt = environment_number("CKPT_ATTEMPT", UINT64_MAX - 1);
   job.resume = environment_text("CKPT_RESUME").value_or("");
-  if (!job.resume.empty()) job.resume_step = step_of(job.resume);
+  if (!job.resume.empty()) {
+    job.resume_step = step_of(job.resume);
+    job.resumed_from = *job.resume_step;
+  } else if (std::getenv("CKPT_RESUME") != nullptr) {
+    job.resumed_from = 0;
+  }
   job.interval = seconds("CKPT_INTERVAL");
   return job;
 }
@@ -59,11 +65,7 @@ SaverOptions Job::saver_options() const {
   options.world_size = world_size;
   options.local_world_size = local_world_size;
   if (attempt) options.attempt = *attempt;
-  if (resume_step) {
-    options.resumed_from = *resume_step;
-  } else if (attempt) {
-    options.resumed_from = 0;
-  }
+  options.resumed_from = resumed_from;
   return options;
 }
 

@@ -78,8 +78,9 @@ class Handle:
         """Makes a stream (of the accelerator; default: the current one) wait for this save's copies before what it's
         given next. save() does that itself for the stream that was current then; call it for other streams that
         overwrite what was saved, and before a graph is replayed."""
-        if self._copies:
-            self._copies.before_update(stream)
+        copies = self._copies
+        if copies:
+            copies.before_update(stream)
 
     def _wait(self, timeout, until_durable):
         end = None if timeout is None else time.monotonic() + timeout

@@ -32,13 +32,14 @@ struct CKPT_TORCH_API Job {
   std::optional<std::uint64_t> attempt;      ///< CKPT_ATTEMPT: this life of the job
   std::string resume;                        ///< CKPT_RESUME: STORE@STEP to go on from; empty: begin from zero
   std::optional<std::uint64_t> resume_step;  ///< the step of that
+  std::uint64_t resumed_from = CKPT_UNSET;   ///< the same; 0 if CKPT_RESUME is set and empty
   std::optional<double> interval;            ///< CKPT_INTERVAL: seconds between saves, which Saver::step() asks for
 
   /// Throws Error (CKPT_INVALID), naming the variable, if one is malformed. One that's empty counts as not set.
   static Job from_environment();
 
-  /// The defaults, with where and as whom to save. A life that begins from zero retires what earlier ones have left,
-  /// one that goes on what is newer than where it goes on from.
+  /// The defaults, with where and as whom to save. Of earlier lives, what is newer than the step that this one begins
+  /// from is retired by its first save: all, if that's zero.
   [[nodiscard]] SaverOptions saver_options() const;
 };
 
