@@ -4,8 +4,8 @@
 import json
 import os
 import re
-import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -20,7 +20,7 @@ PATIENCE = 120  # seconds; a run takes two, on a machine that has nothing else t
 
 
 class Ranks:
-    def __init__(self, count, *options, store="", resume="", attempt=1):
+    def __init__(self, count, *options, store="", resume="", attempt=1, control=""):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -28,7 +28,7 @@ class Ranks:
         for rank in range(count):
             env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count),
                        LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CKPT_STORE=store,
-                       CKPT_RESUME=resume, CKPT_ATTEMPT=str(attempt))
+                       CKPT_RESUME=resume, CKPT_ATTEMPT=str(attempt), CKPT_CONTROL=control)
             self.ranks.append(subprocess.Popen([TRAINER, *TINY, *options], env=env, text=True, stdin=subprocess.DEVNULL,
                                                stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         self.timer = threading.Timer(PATIENCE, self.kill)
@@ -126,7 +126,7 @@ def test_a_run_that_is_killed_and_resumed_ends_as_if_nothing_had_been():
 
 
 def test_what_is_saved_in_one_split_is_resumed_in_another():
-    for before, after in ([2, "--tp=2"], [1]), ([2, "--pp=2"], [1]), ([1], [4, "--tp=2", "--pp=2"]), ([3], [2]):
+    for before, after in ([2, "--tp=2"], [1]), ([2, "--pp=2"], [1]), ([3], [4, "--tp=2", "--pp=2"]):
         store = "-".join(str(word) for word in before)
         end_of(*before, "--steps=20", store=store)
         check_same_loss(end_of(*after, store=store, resume=f"{store}@20", attempt=2), f"{before}, then {after}")
@@ -140,6 +140,16 @@ def test_a_checkpoint_holds_each_tensor_once_however_many_ranks_hold_it():
         records = map(json.loads, run("ckpt-ls", "--json", store).stdout.decode().splitlines())
         size[store] = next(record["raw_bytes"] for record in records if record["type"] == "checkpoint")
     check(size["four"] < 1.2 * size["one"], size)
+
+
+def test_ranks_that_are_asked_to_stop_save_that_step_and_end_with_0():
+    # The page of lib/run/control_page.cpp, on which a stop at step 7 has been agreed; a line of it for each rank.
+    with open("page", "wb") as page:
+        page.write(struct.pack("=5Q24x", 0x316E757274706B63, 2, 2, 7 + 1, 7 + 1) + bytes(2 * 64))
+    said = Ranks(2, store="runs", control=os.path.abspath("page")).finish()
+    check("stopped step 7 loss " in said[0], said)
+    check(saved_steps("runs") == [7], saved_steps("runs"))
+    check(end_of(2, store="runs", resume="runs@7", attempt=2) == end_of(2), "another end")
 
 
 def test_a_loss_that_is_not_finite_ends_all_ranks_with_3():

@@ -45,8 +45,10 @@ def main(steps=200, path="/usr/share/common-licenses/GPL-3"):
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    saver = ckpt.Saver()              # the store, the rank and the attempt: from ckpt-run
-    state = ckpt.resume(rank=0)       # None: from zero. All ranks hold the same, so any number of them goes on from it
+    saver = ckpt.Saver()                                 # the store, the rank and the attempt: from ckpt-run
+    # None: from zero. All ranks hold the same, so rank 0's file is good for any number of them. PyTorch 1.13 reads an
+    # optimizer's numbers only with weights_only=False, which is for files that you trust.
+    state = ckpt.resume(weights_only=False, rank=0)
     if state is not None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])

@@ -158,7 +158,7 @@ void Training::run() {
     if (is_due || request != CKPT_REQUEST_NONE || progress_.step == options_.steps) saver->save(number, state);
   }
   if (saver) saver->close();
-  report(request == CKPT_REQUEST_STOP ? "stopped" : "final");
+  report(progress_.step < options_.steps ? "stopped" : "final");
 }
 
 void Training::report(const char* how) const {

@@ -3,7 +3,9 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace trainer {
 namespace {
@@ -34,12 +36,16 @@ ckpt::torch::State state_to_save(const Parameters& parameters, Progress& progres
   ckpt::torch::State state;
   if (place.data == 0 && place.stage == 0 && place.tensor == 0)
     state.add("step", progress.step).add("loss", progress.loss);
-  std::int64_t turn = 0;
+  // Parts are held by one rank in each copy of the model, wholes by all that share the stage. The next goes to whom has
+  // the least so far, which all of them reckon alike.
+  std::vector<std::int64_t> parts(static_cast<std::size_t>(place.dp));
+  std::vector<std::int64_t> wholes(static_cast<std::size_t>(place.dp * place.tp));
   for (const Parameter& parameter : parameters.all()) {
-    // Parts are held by one rank in each copy of the model, wholes by all that share the stage.
-    const std::int64_t holders = parameter.is_part() ? place.dp : place.dp * place.tp;
+    std::vector<std::int64_t>& given = parameter.is_part() ? parts : wholes;
     const std::int64_t own = parameter.is_part() ? place.data : place.data * place.tp + place.tensor;
-    if (turn++ % holders == own) add(state, parameter);
+    const auto least = std::min_element(given.begin(), given.end());
+    *least += parameter.value.numel();
+    if (least - given.begin() == own) add(state, parameter);
   }
   return state;
 }
