@@ -20,15 +20,16 @@ PATIENCE = 120  # seconds; a run takes two, on a machine that has nothing else t
 
 
 class Ranks:
-    def __init__(self, count, *options, store="", resume="", attempt=1, control=""):
+    def __init__(self, count, *options, store="", resume="", attempt=1, control="", nodes=1):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.ranks = []
         for rank in range(count):
-            env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count),
-                       LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CKPT_STORE=store,
-                       CKPT_RESUME=resume, CKPT_ATTEMPT=str(attempt), CKPT_CONTROL=control)
+            env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank // nodes), WORLD_SIZE=str(count),
+                       LOCAL_WORLD_SIZE=str(count // nodes), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                       CKPT_STORE=store, CKPT_RESUME=resume, CKPT_ATTEMPT=str(attempt),
+                       CKPT_CONTROL=control if rank % nodes == 0 else "")
             self.ranks.append(subprocess.Popen([TRAINER, *TINY, *options], env=env, text=True, stdin=subprocess.DEVNULL,
                                                stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         self.timer = threading.Timer(PATIENCE, self.kill)
@@ -142,14 +143,23 @@ def test_a_checkpoint_holds_each_tensor_once_however_many_ranks_hold_it():
     check(size["four"] < 1.2 * size["one"], size)
 
 
+def page_that_asks_to_stop_at(step, ranks):
+    """As lib/run/control_page.cpp has it when that has been agreed; a line of it for each rank."""
+    with open(f"page{ranks}", "wb") as page:
+        page.write(struct.pack("=5Q24x", 0x316E757274706B63, ranks, 2, step + 1, step + 1) + bytes(ranks * 64))
+    return os.path.abspath(page.name)
+
+
 def test_ranks_that_are_asked_to_stop_save_that_step_and_end_with_0():
-    # The page of lib/run/control_page.cpp, on which a stop at step 7 has been agreed; a line of it for each rank.
-    with open("page", "wb") as page:
-        page.write(struct.pack("=5Q24x", 0x316E757274706B63, 2, 2, 7 + 1, 7 + 1) + bytes(2 * 64))
-    said = Ranks(2, store="runs", control=os.path.abspath("page")).finish()
+    said = Ranks(2, store="runs", control=page_that_asks_to_stop_at(7, 2)).finish()
     check("stopped step 7 loss " in said[0], said)
     check(saved_steps("runs") == [7], saved_steps("runs"))
     check(end_of(2, store="runs", resume="runs@7", attempt=2) == end_of(2), "another end")
+
+
+def test_what_one_node_is_asked_all_do():
+    said = Ranks(2, store="runs", control=page_that_asks_to_stop_at(7, 1), nodes=2).finish()
+    check("stopped step 7 loss " in said[0] and saved_steps("runs") == [7], said)
 
 
 def test_a_loss_that_is_not_finite_ends_all_ranks_with_3():
