@@ -78,7 +78,7 @@ Run play(std::uint32_t ranks, std::uint64_t margin, unsigned seed, const std::fu
     const Request request = is_last ? Request::stop : Request::save;
     run.asked.emplace_back(ask(page, request, margin), request);
     while (!page.is_answered()) give_way();
-    for (unsigned n = random() % 4; n > 0; --n) give_way();
+    for (auto n = random() % 4; n > 0; --n) give_way();
   }
   for (std::thread& thread : threads) thread.join();
   return run;
@@ -100,7 +100,7 @@ TEST_CASE("control page: ranks that run apart are all asked at the same step, ea
     std::vector<std::mt19937> random;
     for (unsigned rank = 0; rank < 4; ++rank) random.emplace_back(rank);
     const Run run = play(4, margin, 2, [&](std::uint32_t rank) {
-      for (unsigned n = random[rank]() % 3; n > 0; --n) give_way();
+      for (auto n = random[rank]() % 3; n > 0; --n) give_way();
     });
     for (const auto& told : run.told) CHECK(told == run.asked);
   }

@@ -16,7 +16,7 @@ def number(name, most=2**32 - 1):
     given = text(name)
     if given is None:
         return None
-    if not (given.isascii() and given.isdigit() and int(given) <= most):
+    if not (given.isascii() and given.isdigit() and len(given) <= 20 and int(given) <= most):
         raise Error(f"{name} is '{given}', which is no number up to {most}")
     return int(given)
 

@@ -94,12 +94,23 @@ class Handle:
                 raise self._failure
             try:
                 # In slices, so that signals get through.
-                return library.save_wait(self._save, left(), int(until_durable))
+                library.save_wait(self._save, left(), int(until_durable))
+                self._give_back()
+                return
             except TimedOut as failure:
                 if end is not None and time.monotonic() >= end:
                     raise self._named(failure)
             except Error as failure:
                 self._fail(failure)
+
+    def _give_back(self, is_released=False):
+        """The copies of accelerators' tensors, once the library has read them."""
+        with self._saver._lock:
+            copies = self._copies
+            if not copies or not (is_released or library.save_released(self._save)):
+                return
+            self._copies = None
+        copies.release()
 
     def _ask_timings(self):
         timings = Timings(struct_size=ctypes.sizeof(Timings))

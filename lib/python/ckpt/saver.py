@@ -356,8 +356,7 @@ class Saver:
                     break
                 except TimedOut:
                     # What was read is free for the next save, long before this one is on stable storage.
-                    if handle._copies and library.save_released(handle._save):
-                        self._give_back(handle)
+                    handle._give_back()
                 except Error as failure:
                     handle._fail(failure)
             failed = handle._failure
@@ -368,7 +367,7 @@ class Saver:
             while handle._save and library.save_released(handle._save) == 0:
                 time.sleep(0.01)
             handle._keep = None
-            self._give_back(handle)
+            handle._give_back(is_released=True)
             with self._lock:
                 self._pending.remove(handle)
                 if failed is not None and not callable(self._on_error) and not handle._was_told:
@@ -380,12 +379,6 @@ class Saver:
                 except Exception as other:
                     warnings.warn(f"ckpt: on_error raised {other!r} for {failed!r}")
             del handle, failed
-
-    @staticmethod
-    def _give_back(handle):
-        copies, handle._copies = handle._copies, None
-        if copies:
-            copies.release()
 
     # Failures.
 
