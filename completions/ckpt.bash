@@ -12,6 +12,11 @@ _ckpt_options() {
     ckpt-bench)
       echo "$common --size= --tensors= --ranks= --seed= --encode= --steps= --saves= --step-time= --threads= --update=
         --mtbf= --path= --plot= --keep -j --jobs=" ;;
+    ckpt-run)
+      echo "$common --store= --nproc= --nproc-per-node= --multiple-of= --health-check= --health-interval= --run-id=
+        --verify= --from= -e --rsh= --restore-to= --store-timeout= --heartbeat= --start-timeout= --stop-signal=
+        --max-restarts= --max-retries-per-step= --backoff= --interval= --preempt-signal= --grace= --log-dir= --log-size=
+        --log-files= -j --jobs= --metrics-file=" ;;
     ckpt-wait)
       echo "$common --timeout= --spool= -j --jobs=" ;;
     ckpt-serve)
@@ -88,4 +93,4 @@ _ckpt() {
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
 }
 
-complete -F _ckpt ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync ckpt-bench
+complete -F _ckpt ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync ckpt-bench ckpt-run

@@ -11,7 +11,7 @@ function __ckpt_steps
     end
 end
 
-for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync ckpt-bench
+for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-diff ckpt-compress ckpt-prune ckpt-sync ckpt-bench ckpt-run
     complete -c $c -a '(__ckpt_steps)'
     complete -c $c -l format -x -a 'human tsv json' -d 'Form of the report'
     complete -c $c -l json -d 'The same as --format=json'
@@ -27,7 +27,7 @@ for c in ckpt-save ckpt-wait ckpt-serve ckpt-restore ckpt-verify ckpt-ls ckpt-di
     complete -c $c -s j -l jobs -x -d 'Worker threads'
 end
 
-for c in ckpt-save ckpt-serve ckpt-verify ckpt-compress ckpt-prune
+for c in ckpt-save ckpt-serve ckpt-verify ckpt-compress ckpt-prune ckpt-run
     complete -c $c -l metrics-file -r -F -d 'Results for Prometheus'
 end
 
@@ -57,6 +57,30 @@ complete -c ckpt-save -l max-staged -x -d 'No more than this at once'
 complete -c ckpt-save -l when-full -x -a 'wait fail skip' -d 'What to do then'
 complete -c ckpt-save -l timeout -x -d 'Wait no longer than this'
 
+complete -c ckpt-run -l store -x -a '(__fish_complete_directories)' -d 'Where its checkpoints are'
+complete -c ckpt-run -l nproc -x -d 'Ranks on this node'
+complete -c ckpt-run -l nproc-per-node -x -d 'Ranks on this node'
+complete -c ckpt-run -l multiple-of -x -d 'Ranks in groups of'
+complete -c ckpt-run -l health-check -x -d 'Whether a slot is fit'
+complete -c ckpt-run -l health-interval -x -d 'Try slots that are left out so often'
+complete -c ckpt-run -l run-id -x -d 'TORCHELASTIC_RUN_ID'
+complete -c ckpt-run -l verify -x -a 'quick stored deep' -d 'Before a checkpoint is used'
+complete -c ckpt-run -l from -x -a '(__fish_complete_directories)' -d 'A replica'
+complete -c ckpt-run -s e -l rsh -x -d 'The remote shell'
+complete -c ckpt-run -l restore-to -x -a '(__fish_complete_directories)' -d 'Restore it there first'
+complete -c ckpt-run -l store-timeout -x -d 'How long the store may not answer'
+complete -c ckpt-run -l heartbeat -x -a off -d 'The longest silence'
+complete -c ckpt-run -l start-timeout -x -a off -d 'Until the first heartbeat'
+complete -c ckpt-run -l stop-signal -x -a 'KILL TERM' -d 'To the ranks that are left'
+complete -c ckpt-run -l max-restarts -x -d 'Give up after so many'
+complete -c ckpt-run -l max-retries-per-step -x -d 'Deaths until a checkpoint is poisoned'
+complete -c ckpt-run -l backoff -x -d 'Before the second try in vain'
+complete -c ckpt-run -l interval -x -a auto -d 'Ask the ranks to save so often'
+complete -c ckpt-run -l preempt-signal -x -a 'USR1 USR2' -d 'Asks to save and end'
+complete -c ckpt-run -l grace -x -d 'How long that may take'
+complete -c ckpt-run -l log-dir -x -a '(__fish_complete_directories)' -d 'A file for each rank'
+complete -c ckpt-run -l log-size -x -d 'Begin a new file then'
+complete -c ckpt-run -l log-files -x -d 'Old ones that are kept'
 complete -c ckpt-bench -l size -x -d 'The state of all ranks'
 complete -c ckpt-bench -l tensors -x -d 'Tensors a rank'
 complete -c ckpt-bench -l ranks -x -d 'Ranks that save at the same time'

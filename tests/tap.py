@@ -12,7 +12,9 @@ import traceback
 TESTS = os.path.dirname(os.path.abspath(__file__))
 FIXTURES = os.path.join(TESTS, "fixtures")
 
-for name in ("WORLD_SIZE", "CKPT_JOBS", "SOURCE_DATE_EPOCH", "NO_COLOR"):
+for name in ("WORLD_SIZE", "CKPT_JOBS", "SOURCE_DATE_EPOCH", "NO_COLOR", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+             "CKPT_STORE", "CKPT_ATTEMPT", "CKPT_RESUME", "CKPT_CONTROL", "CKPT_INTERVAL", "NOTIFY_SOCKET",
+             "WATCHDOG_USEC", "WATCHDOG_PID"):
     os.environ.pop(name, None)
 
 

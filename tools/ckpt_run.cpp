@@ -41,7 +41,7 @@ GuardedEnd supervise_and_report(Program& program, RunRequest& request, const Gua
     program.output().flush();
     const RunReport ran = supervise(request.run, reporter);
     reporter.finish(ran);
-    put_run_summary(report, ran);
+    put_run(report, ran);
     program.output().close();
     return end_of(ran);
   } catch (const Error& error) {

@@ -84,19 +84,30 @@ void RunReporter::finish(const RunReport& report) {
                                   report.durable_step ? std::to_string(*report.durable_step) : "none"));
 }
 
-void put_run_summary(Report& report, const RunReport& ran) {
-  std::vector<Field> fields{{"outcome", std::string(to_string(ran.outcome))},
-                            {"detail", text_or_none(ran.detail)},
-                            {"attempt", ran.attempt},
-                            {"restarts", std::uint64_t{ran.restarts}},
-                            {"durable_step", field_of(ran.durable_step)},
-                            {"is_safe", ran.is_safe},
-                            {"seconds", ran.seconds},
-                            {"lost_seconds", ran.state.lost_seconds},
-                            {"steps_redone", ran.state.steps_redone}};
-  if (ran.failure) fields.push_back({"rank", std::uint64_t{ran.failure->rank}});
-  add_failure(fields, ran.failure);
-  report.summary(std::move(fields));
+void put_run(Report& report, const RunReport& ran) {
+  Record record{"run",
+                {{"outcome", std::string(to_string(ran.outcome))},
+                 {"detail", text_or_none(ran.detail)},
+                 {"attempt", ran.attempt},
+                 {"restarts", std::uint64_t{ran.restarts}},
+                 {"durable_step", field_of(ran.durable_step)},
+                 {"is_safe", ran.is_safe},
+                 {"seconds", ran.seconds},
+                 {"lost_seconds", ran.state.lost_seconds},
+                 {"steps_redone", ran.state.steps_redone},
+                 {"rank", std::monostate{}},
+                 {"cause", std::monostate{}},
+                 {"exit_status", std::monostate{}},
+                 {"signal", std::monostate{}}}};
+  if (ran.failure) {
+    const std::size_t first = record.fields.size() - 4;
+    record.fields[first].value = std::uint64_t{ran.failure->rank};
+    record.fields[first + 1].value = std::string(to_string(ran.failure->cause));
+    if (ran.failure->exit_status != 0) record.fields[first + 2].value = std::int64_t{ran.failure->exit_status};
+    if (ran.failure->signal != 0) record.fields[first + 3].value = std::int64_t{ran.failure->signal};
+  }
+  report.record(record);
+  report.summary({{"outcome", std::string(to_string(ran.outcome))}, {"restarts", std::uint64_t{ran.restarts}}});
 }
 
 }  // namespace ckpt::cli

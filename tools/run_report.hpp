@@ -26,6 +26,6 @@ class RunReporter final : public RunObserver {
   std::string metrics_failure_;
 };
 
-void put_run_summary(Report& report, const RunReport& ran);
+void put_run(Report& report, const RunReport& ran);
 
 }  // namespace ckpt::cli

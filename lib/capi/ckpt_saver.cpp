@@ -51,6 +51,12 @@ SaverOptions options_of(const ckpt_saver_options& given) {
   options.freezer.ready = given.memory != 0;
   options.freezer.memory =
       given.memory != 0 ? given.memory : capture::default_memory(std::max(1U, given.local_world_size));
+  if (!(given.alive_seconds >= 0)) refuse("there's no such time between signs of life");
+  options.alive_seconds = given.alive_seconds;
+  if (given.job != nullptr) {
+    given.job->process.require();
+    options.link = given.job->link;
+  }
   return options;
 }
 
@@ -71,6 +77,7 @@ void ckpt_saver_defaults(ckpt_saver_options* options) {
   options->check = 1;
   options->local_world_size = 1;
   options->fixed_time = INT64_MIN;
+  options->alive_seconds = 1;
 }
 
 int ckpt_saver_open(const ckpt_saver_options* options, ckpt_saver** saver) {

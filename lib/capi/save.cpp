@@ -32,10 +32,11 @@ Deadline deadline_after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-/// Keeps the last warning for whoever asks.
+/// Keeps the last warning for whoever asks, and passes on that bytes move.
 class Save::Log final : public Monitor {
  public:
   explicit Log(Save& save) : save_(save) {}
+  void progress(const Progress& /*progress*/) override { save_.saver_->has_progress(); }
   void warning(std::string_view message) override {
     const std::lock_guard lock(save_.mutex_);
     save_.warning_ = message;

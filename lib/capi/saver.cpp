@@ -49,6 +49,16 @@ std::vector<std::shared_ptr<Save>> Saver::saves() const {
   return watched_;
 }
 
+void Saver::has_progress() {
+  if (!options_.link) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_alive_) return;
+  constexpr double longest = 1e6;
+  next_alive_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                          std::chrono::duration<double>(std::min(options_.alive_seconds, longest)));
+  options_.link->alive();
+}
+
 void Saver::close() {
   {
     const std::lock_guard lock(mutex_);

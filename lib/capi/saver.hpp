@@ -3,9 +3,11 @@
 #pragma once
 
 #include "capture/freezer.hpp"
+#include "run/rank_link.hpp"
 
 #include <ckpt/save.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -22,6 +24,8 @@ class Save;
 struct SaverOptions {
   SaveOptions save;  ///< of all saves; without step, sources and meta
   capture::FreezerOptions freezer;
+  std::shared_ptr<run::RankLink> link;  ///< nothing: no one wants to know whether this process is alive
+  double alive_seconds = 1;
 };
 
 /// Thread-safe.
@@ -46,6 +50,8 @@ class Saver {
   [[nodiscard]] std::size_t pending() const;
   /// All that are watched, or have failed and told no one.
   [[nodiscard]] std::vector<std::shared_ptr<Save>> saves() const;
+  /// Said by the save that is being written, as its bytes move: a sign of life for whoever supervises, now and then.
+  void has_progress();
   /// Ends the thread once the queue is empty.
   void close();
 
@@ -59,6 +65,7 @@ class Saver {
   std::deque<std::shared_ptr<Save>> queue_;
   std::vector<std::shared_ptr<Save>> watched_;
   bool closed_ = false;
+  std::chrono::steady_clock::time_point next_alive_;  ///< one save's at a time
   std::thread thread_;
 };
 

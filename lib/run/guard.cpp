@@ -50,6 +50,8 @@ void adopt_orphans() {
   // A terminal's interrupt reaches the parent alone, which passes it on: once.
   (void)::setpgid(0, 0);
   adopt_orphans();
+  // Who kills by name means this one's parent, and that is cleaned up after only if this one isn't killed as well.
+  (void)::prctl(PR_SET_NAME, "ckpt-ranks");
   const os::Fd signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signal_fd.valid()) os::throw_errno(errno, "cannot watch signals");
   const GuardedEnd end = work({.signal_fd = signal_fd.get(), .lifeline_fd = lifeline.get()});

@@ -35,7 +35,11 @@ std::chrono::steady_clock::duration ticks(D duration) {
 }
 
 json to_json(const StoreNews& news) {
-  return {{"newest", news.newest ? json(*news.newest) : json()}, {"highest_attempt", news.highest_attempt.value_or(0)}};
+  return {{"newest", news.newest ? json(*news.newest) : json()},
+          {"stored_bytes", news.stored_bytes},
+          {"has_older", news.has_older},
+          {"free_bytes", news.free_bytes},
+          {"highest_attempt", news.highest_attempt.value_or(0)}};
 }
 
 json to_json(const Recovery& recovery) {
@@ -51,6 +55,14 @@ json to_json(const Recovery& recovery) {
 std::optional<std::uint64_t> optional_number(const json& value) {
   if (value.is_null()) return std::nullopt;
   return value.get<std::uint64_t>();
+}
+
+StoreNews news_from(const json& value) {
+  return {.newest = optional_number(value.at("newest")),
+          .stored_bytes = value.at("stored_bytes").get<std::uint64_t>(),
+          .has_older = value.at("has_older").get<bool>(),
+          .free_bytes = value.at("free_bytes").get<std::uint64_t>(),
+          .highest_attempt = value.at("highest_attempt").get<std::uint64_t>()};
 }
 
 Recovery recovery_from(const json& value) {
@@ -155,8 +167,7 @@ bool Leader::gather(Time now) {
   try {
     if (const auto result = task_.turn(now, observer_)) {
       if (stage_ == Stage::looking) {
-        least_generation_ = result->at("highest_attempt").get<std::uint64_t>() + 1;
-        judge({.newest = optional_number(result->at("newest"))}, now);
+        judge(news_from(*result), now);
       } else {
         start(recovery_from(*result), now);
       }
@@ -220,6 +231,7 @@ void Leader::begin_look() {
 
 void Leader::judge(const StoreNews& news, Time now) {
   stage_ = Stage::waiting;
+  least_generation_ = news.highest_attempt.value_or(0) + 1;
   take(news, now);
   if (job_.outcome) {
     const bool is_safe = !job_.reached || (news.newest && *news.newest >= *job_.reached);
@@ -234,27 +246,33 @@ void Leader::judge(const StoreNews& news, Time now) {
   const auto verdict = retries.count(job_.resume_step, news.newest);
   job_.retries = retries.counts();
   job_.is_counted = true;
-  switch (verdict) {
-    case Retries::Verdict::again: break;
-    case Retries::Verdict::poisoned: poisoned_ = job_.resume_step; break;
-    case Retries::Verdict::no_progress:
-      end(RunOutcome::no_progress, fmt::format("{} failures without a new checkpoint; the last: {}",
-                                               job_.retries.in_vain, job_.failure->detail));
-      return;
-    case Retries::Verdict::too_often:
-      end(RunOutcome::failed, options_.max_restarts == 0U
-                                  ? job_.failure->detail
-                                  : fmt::format("restarted {} times, which is the most allowed; then {}",
-                                                job_.retries.restarts, job_.failure->detail));
-      return;
+  if (verdict == Retries::Verdict::too_often) {
+    end(RunOutcome::failed, options_.max_restarts == 0U
+                                ? job_.failure->detail
+                                : fmt::format("restarted {} times, which is the most allowed; then {}",
+                                              job_.retries.restarts, job_.failure->detail));
+    return;
   }
+  const bool is_poisoned = verdict == Retries::Verdict::poisoned;
+  // It isn't the checkpoint's fault if none can follow it; and the last one isn't given up.
+  const bool is_full = news.newest && news.free_bytes < news.stored_bytes;
+  if (verdict == Retries::Verdict::no_progress || (is_poisoned && (is_full || !news.has_older))) {
+    const std::string room = is_full
+                                 ? fmt::format("; the store has room for {} bytes, and its newest checkpoint took {}",
+                                               news.free_bytes, news.stored_bytes)
+                                 : std::string();
+    end(RunOutcome::no_progress, fmt::format("{} failures without a new checkpoint; the last: {}{}",
+                                             job_.retries.in_vain, job_.failure->detail, room));
+    return;
+  }
+  if (is_poisoned) poisoned_ = job_.resume_step;
   decide();
   const auto pause = retries.pause();
   stage_ = Stage::pausing;
   stage_end_ = now + ticks(pause);
   if (pause.count() > 0)
     observer_.event({.kind = RunEventKind::waiting,
-                     .text = fmt::format("waiting {:.0f} s before the next attempt", pause.count()),
+                     .text = fmt::format("waiting {:.1f} s before the next attempt", pause.count()),
                      .attempt = job_.generation,
                      .seconds = pause.count()});
 }
@@ -295,7 +313,7 @@ void Leader::start(const Recovery& recovery, Time now) {
                      .text = fmt::format("step {} is passed over: {}", passed.step, passed.reason),
                      .attempt = recovery.attempt,
                      .step = passed.step});
-  for (const std::string& text : recovery.mended) observer_.warning("mended " + text);
+  for (const std::string& text : recovery.mended) observer_.warning(text);
   const auto dealt = deal(nodes_to_deal_to(), rules_);
   // A node has left meanwhile: the next turn gathers again.
   if (!dealt) return;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/recovery.hpp"
 
+#include "doors/spool_places.hpp"
 #include "format/damaged.hpp"
+#include "os/fd.hpp"
 #include "os/file_lock.hpp"
+#include "os/small_file.hpp"
 #include "store/attempts.hpp"
 #include "store/retire.hpp"
 #include "store/store.hpp"
@@ -15,7 +18,9 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <set>
+#include <thread>
 #include <utility>
 
 namespace ckpt::run {
@@ -44,6 +49,7 @@ class DrainObserver final : public ServeObserver {
     if (waiting != std::exchange(waiting_, waiting)) monitor_.progress({.stage = "write"});
   }
 
+  [[nodiscard]] bool is_in_vain() const { return in_vain_; }
   std::vector<std::string> take_left() { return std::move(left_); }
 
  private:
@@ -131,7 +137,7 @@ class Choice {
     options.peer = request_.peer;
     const VerifyReport second = verify(options, monitor_);
     if (!second.intact()) return describe(second);
-    recovery_.mended.push_back(fmt::format("step {} from a replica: {}", step, describe(first)));
+    recovery_.mended.push_back(fmt::format("step {} is mended from a replica: {}", step, describe(first)));
     return {};
   }
 
@@ -152,11 +158,46 @@ void look_at(const store::Store& store, std::uint64_t step, StoreNews& news) {
   try {
     const auto checkpoint = store.find(step);
     if (!checkpoint || checkpoint->manifest.is_marked()) return;
+    if (news.newest) {
+      news.has_older = true;
+      return;
+    }
     news.newest = step;
+    news.stored_bytes = checkpoint->manifest.stored_bytes();
     const auto& timings = checkpoint->manifest.timings;
     if (const auto took = timings.find("save"); took != timings.end()) news.save_seconds = took->second;
   } catch (const format::Damaged&) {
     return;
+  }
+}
+
+/// What changes while someone writes to the store.
+std::uint64_t written_so_far(const std::string& path) {
+  const std::string scratch = store::Store::open(path).scratch();
+  std::uint64_t bytes = 0;
+  for (const std::string& name : os::list_directory(scratch).value_or(std::vector<std::string>{})) {
+    const auto found = os::stat_path(scratch + "/" + name, false);
+    if (found) bytes += static_cast<std::uint64_t>(found->st_size);
+  }
+  return bytes;
+}
+
+/// Waits for workers that have what is staged in hand. False if something is left that no one works on.
+bool others_drain(const std::string& store, Monitor& monitor) {
+  std::uint64_t before = 0;
+  while (true) {
+    std::uint64_t waiting = 0;
+    for (const doors::Spool& spool : doors::reachable_spools(store, {})) {
+      const auto staged = spool.entries(doors::Stage::staged).size();
+      if (staged > 0 && !doors::is_drained_by_someone(spool)) return false;
+      waiting += staged;
+    }
+    if (waiting == 0) return true;
+    const std::uint64_t now = waiting + written_so_far(store);
+    if (now != before) monitor.progress({.stage = "write"});
+    before = now;
+    if (monitor.stop_requested()) throw Error(Errc::interrupted, "interrupted");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
@@ -183,7 +224,8 @@ bool fetch_newest(const RecoveryRequest& request, Recovery& recovery, Monitor& m
       FetchObserver observer(monitor);
       const SyncReport report = sync(options, observer);
       if (report.destinations.front().alike && report.destinations.front().newest_step) {
-        recovery.mended.push_back(fmt::format("step {} from '{}'", *report.destinations.front().newest_step, replica));
+        recovery.mended.push_back(
+            fmt::format("step {} is fetched from '{}'", *report.destinations.front().newest_step, replica));
         return true;
       }
       if (!report.destinations.front().failure.empty()) monitor.warning(report.destinations.front().failure);
@@ -213,12 +255,15 @@ std::vector<std::string> drain(const std::string& store, unsigned jobs, Monitor&
   options.until_idle = true;
   options.jobs = jobs;
   DrainObserver observer(monitor);
-  try {
-    serve(options, observer);
-  } catch (const Error& error) {
-    // Nothing was ever saved.
-    if (error.code() != Errc::not_found) throw;
-  }
+  do {
+    try {
+      serve(options, observer);
+    } catch (const Error& error) {
+      // Nothing was ever saved.
+      if (error.code() == Errc::not_found) return {};
+      throw;
+    }
+  } while (!observer.is_in_vain() && !others_drain(store, monitor));
   return observer.take_left();
 }
 
@@ -227,8 +272,9 @@ StoreNews look(const std::string& path) {
   try {
     const auto store = store::Store::open(path);
     news.highest_attempt = store::highest_attempt(store);
+    news.free_bytes = os::free_space(path);
     const auto steps = store.steps();
-    for (auto step = steps.rbegin(); step != steps.rend() && !news.newest; ++step) look_at(store, *step, news);
+    for (auto step = steps.rbegin(); step != steps.rend() && !news.has_older; ++step) look_at(store, *step, news);
   } catch (const Error& error) {
     if (error.code() != Errc::not_found) throw;
   }

@@ -47,6 +47,9 @@ struct Recovery {
 struct StoreNews {
   std::optional<std::uint64_t> newest;  ///< committed step that isn't marked
   std::optional<double> save_seconds;   ///< what that one took
+  std::uint64_t stored_bytes = 0;       ///< of that one
+  bool has_older = false;               ///< there's another such step
+  std::uint64_t free_bytes = 0;         ///< where the store is
   std::optional<std::uint64_t> highest_attempt;
 };
 /// Cheap enough for each second. Nothing in it where there's no store.

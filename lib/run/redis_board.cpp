@@ -157,7 +157,7 @@ class RedisBoard final : public Board {
     if (pid_ < 0) os::throw_errno(errno, "cannot start a process");
     if (pid_ == 0) {
       if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
-      (void)::prctl(PR_SET_NAME, "ckpt-run-link");
+      (void)::prctl(PR_SET_NAME, "ckpt-link");
       here = os::Fd();
       RedisLink(settings_, std::move(there)).run();
       ::_exit(0);

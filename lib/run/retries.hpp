@@ -45,6 +45,7 @@ class Retries {
   /// How long to wait before the next attempt.
   [[nodiscard]] std::chrono::duration<double> pause() const;
   [[nodiscard]] const RetryCounts& counts() const { return counts_; }
+  [[nodiscard]] std::uint32_t restarts() const { return counts_.restarts; }
 
  private:
   RetryRules rules_;

@@ -88,7 +88,7 @@ StoreTask::StoreTask(const Work& work) : last_sign_(Clock::now()) {
   if (pid_ < 0) os::throw_errno(errno, "cannot start a process");
   if (pid_ == 0) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
-    (void)::prctl(PR_SET_NAME, "ckpt-run-store");
+    (void)::prctl(PR_SET_NAME, "ckpt-store");
     TaskVoice voice(std::move(write_end));
     voice.put(outcome_of(work, voice));
     ::_exit(0);

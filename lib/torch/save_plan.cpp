@@ -2,6 +2,7 @@
 #include "torch/save_plan.hpp"
 
 #include "torch/checked.hpp"
+#include "torch/crc32.hpp"
 #include "torch/dtype_names.hpp"
 
 #include <ATen/ATen.h>
@@ -13,20 +14,13 @@
 namespace ckpt::torch {
 namespace {
 
-/// FNV-1a: the same on every rank and machine.
-std::uint64_t hash_of(const std::string& name) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
-
 bool is_left_to_others(const Entry& entry, const SaverOptions& options) {
   if (entry.is_sharded || options.world_size <= 1) return false;
   const bool is_replicated =
       std::any_of(options.replicated.begin(), options.replicated.end(), [&](const std::string& pattern) {
         return pattern == entry.name || ::fnmatch(pattern.c_str(), entry.name.c_str(), 0) == 0;
       });
-  return is_replicated && hash_of(entry.name) % options.world_size != options.rank;
+  return is_replicated && crc32(entry.name) % options.world_size != options.rank;
 }
 
 /// Numbers of one type share a storage: a record for each would be most of a small file.

@@ -2,6 +2,7 @@
 // During save(): what the state holds is listed, its storages named to the library, copies from accelerators begun, and
 // all frozen. One thread follows the saves and lets go of tensors.
 #include "torch/checked.hpp"
+#include "torch/environment.hpp"
 #include "torch/save_plan.hpp"
 #include "torch/save_progress.hpp"
 
@@ -16,7 +17,7 @@
 namespace ckpt::torch {
 namespace {
 
-ckpt_saver* open(const SaverOptions& options) {
+ckpt_saver* open(const SaverOptions& options, const ckpt_job* job) {
   ckpt_saver_options given;
   ckpt_saver_defaults(&given);
   given.store = options.store.c_str();
@@ -32,6 +33,8 @@ ckpt_saver* open(const SaverOptions& options) {
   given.local_world_size = options.local_world_size;
   given.jobs = options.jobs;
   given.fixed_time = options.fixed_time;
+  given.job = job;
+  given.alive_seconds = alive_seconds();
   ckpt_saver* saver = nullptr;
   check(ckpt_saver_open(&given, &saver));
   return saver;
@@ -50,7 +53,8 @@ class Saver::Impl {
  public:
   explicit Impl(const SaverOptions& options)
       : options_(options),
-        saver_(open(options)),
+        job_(open_job()),
+        saver_(open(options, job_.get())),
         buffers_(std::make_shared<HostBuffers>(pinned_of(options))),
         follower_([this] { follow(); }) {}
 
@@ -82,6 +86,18 @@ class Saver::Impl {
     }
     progress->freeze();
     return progress;
+  }
+
+  [[nodiscard]] ckpt_request step(std::uint64_t step, std::string_view status) {
+    require_here();
+    ckpt_request request = CKPT_REQUEST_NONE;
+    check(ckpt_job_step(job_.get(), step, std::string(status).c_str(), &request));
+    return request;
+  }
+
+  void extend_timeout(double seconds) {
+    require_here();
+    check(ckpt_job_extend(job_.get(), seconds));
   }
 
   void before_update(const c10::Stream* stream) {
@@ -181,6 +197,7 @@ class Saver::Impl {
 
   const SaverOptions options_;
   const pid_t process_ = ::getpid();
+  const JobPtr job_;
   ckpt_saver* saver_;
   std::shared_ptr<HostBuffers> buffers_;
   CopyStreams streams_;
@@ -216,6 +233,8 @@ Saver::~Saver() {
 }
 
 SaveHandle Saver::save(std::uint64_t step, const State& state) { return SaveHandle(impl_->save(step, state)); }
+ckpt_request Saver::step(std::uint64_t step, std::string_view status) { return impl_->step(step, status); }
+void Saver::extend_timeout(double seconds) { impl_->extend_timeout(seconds); }
 void Saver::before_update() { impl_->before_update(nullptr); }
 void Saver::before_update(const c10::Stream& stream) { impl_->before_update(&stream); }
 void Saver::wait(double timeout) { impl_->wait(deadline_after(timeout)); }

@@ -10,7 +10,7 @@ from tap import Skip, check, main, run
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 TOOLS = ("ckpt-save", "ckpt-wait", "ckpt-serve", "ckpt-restore", "ckpt-verify", "ckpt-ls", "ckpt-diff", "ckpt-compress",
-         "ckpt-prune", "ckpt-sync", "ckpt-bench")
+         "ckpt-prune", "ckpt-sync", "ckpt-bench", "ckpt-run")
 
 
 def help_text(tool):

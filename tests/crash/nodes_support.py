@@ -12,6 +12,7 @@ import tap
 from tap import check, run
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node_rank.py")
+OWN = ("ckpt-run", "ckpt-ranks", "ckpt-store", "ckpt-link")
 PYTHON = "/usr/bin/python3"
 
 
@@ -64,7 +65,7 @@ class Node:
             stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, env=dict(os.environ, **(env or {})))
 
     def send(self, number):
-        for pid in [p for p in tree(self.process.pid) if text(f"/proc/{p}/comm").startswith("ckpt-run")]:
+        for pid in [p for p in tree(self.process.pid) if text(f"/proc/{p}/comm").strip() in OWN]:
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 

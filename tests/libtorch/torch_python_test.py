@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # What C++ saves, the tools know, and plain torch.load reads what ckpt-restore gives back.
+import json
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "lib", "python")]
 from tap import Skip, check, main, run
 
 WRITER = os.environ["CKPT_TORCH_WRITER"]
@@ -36,6 +38,34 @@ def test_the_tools_list_tensors_by_name():
     listed = run("ckpt-ls", "--tensors", "--format=tsv", "runs@31").stdout.decode()
     for name in ("base", "view", "rate"):
         check(name in listed, listed)
+
+
+def owners(store):
+    """{name: ranks that store it}"""
+    found = {}
+    for line in run("ckpt-ls", "--tensors", "--json", store).stdout.splitlines():
+        record = json.loads(line)
+        if record["type"] == "tensor" and not record.get("meta"):
+            found.setdefault(record["name"], []).append(record["rank"])
+    return found
+
+
+def test_ranks_in_cpp_and_in_python_share_out_the_same_tensors_the_same_way():
+    try:
+        import torch
+    except ImportError:
+        raise Skip("no PyTorch")
+    import ckpt
+    world = 3
+    names = [f"model.layers.{n}.weight" for n in range(40)] + ["a", "\u00e9.\u20ac", "with space", "x" * 300]
+    for rank in range(world):
+        run(WRITER, "cpp", "1", str(rank), str(world), *names)
+        with ckpt.Saver("python", rank, world) as saver:
+            saver.save({name: torch.ones(3) for name in names}, 1, replicated=True)
+    ours = owners("python@1")
+    check(sorted(ours) == sorted(names) and all(len(ranks) == 1 for ranks in ours.values()), ours)
+    check(len({ranks[0] for ranks in ours.values()}) == world, "a rank got nothing")
+    check(owners("cpp@1") == ours, owners("cpp@1"))
 
 
 main()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves a state that torch_python_test.py knows: torch-writer STORE STEP.
+// Saves a state that torch_python_test.py knows: torch-writer STORE STEP. Or tensors of these names, which all ranks
+// hold, as one rank: torch-writer STORE STEP RANK WORLD_SIZE NAME...
 #include <ckpt/torch.hpp>
 
 #include <ATen/ATen.h>
@@ -8,11 +9,28 @@
 #include <exception>
 #include <string>
 
+namespace {
+
+int save_shared(ckpt::torch::SaverOptions options, int count, char** words) {
+  options.rank = static_cast<std::uint32_t>(std::stoul(words[3]));
+  options.world_size = static_cast<std::uint32_t>(std::stoul(words[4]));
+  options.replicated = {"*"};
+  ckpt::torch::State state;
+  for (int i = 5; i < count; ++i) state.add(words[i], at::full({3}, i, at::kFloat));
+  ckpt::torch::Saver saver(options);
+  saver.save(std::stoul(words[2]), state);
+  saver.close();
+  return 0;
+}
+
+}  // namespace
+
 int main(int count, char** words) {
   try {
-    if (count != 3) return 2;
+    if (count != 3 && count < 5) return 2;
     ckpt::torch::SaverOptions options;
     options.store = words[1];
+    if (count > 3) return save_shared(options, count, words);
     ckpt::torch::Saver saver(options);
     const auto base = at::arange(24, at::kFloat).reshape({4, 6});
     std::int64_t step = std::stol(words[2]);

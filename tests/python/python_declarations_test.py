@@ -55,7 +55,7 @@ def test_functions_are_declared_as_in_the_header():
 
 def test_structs_are_declared_as_in_the_header():
     for name, ours in (("ckpt_saver_options", module.SaverOptions), ("ckpt_timings", module.Timings),
-                       ("ckpt_tensor_info", module.TensorInfo)):
+                       ("ckpt_job_options", module.JobOptions), ("ckpt_tensor_info", module.TensorInfo)):
         body = re.search(r"typedef struct %s \{(.*?)\}" % name, HEADER, re.S).group(1)
         members = [re.match(r"(.*?)(\w+)(?:\[(\d+)\])?$", m.strip()).groups() for m in body.split(";") if m.strip()]
         check([m for _, m, _ in members] == [f[0] for f in ours._fields_], lambda: f"{name}: {members}")
@@ -75,6 +75,11 @@ def test_statuses_and_states_have_the_headers_numbers():
         theirs = values(enum)
         check(dict(enumerate(ours)) == {n: name[len(front):].lower().replace("_", "-") for n, name in theirs.items()},
               f"{ours} {theirs}")
+    requests = {n: name[len("REQUEST_"):].lower() for n, name in values("ckpt_request").items()}
+    check(dict(enumerate(module.REQUESTS)) == {n: "" if name == "none" else name for n, name in requests.items()},
+          requests)
+    keeps = values("ckpt_keep")
+    check((keeps[module.KEEP_BEST], keeps[module.KEEP_STEADY]) == ("KEEP_BEST", "KEEP_STEADY"), keeps)
 
 
 def test_the_library_says_its_version():

@@ -402,5 +402,20 @@ def test_pinned_memory_is_used_again():
     check(support.same(ckpt.load("store"), state), "other values")
 
 
+def test_device_copies_are_stored_from_where_they_are_and_given_back_then():
+    with ckpt.Saver("store") as saver:
+        device, undo = on_slow_device(saver)
+        try:
+            state = [torch.full((1 << 20,), 3.0), torch.full((5,), 4.0)]
+            handle = saver.save(state, 1)
+            check(saver._pool._out >= 1 << 22, "it was given back before it was read")
+            handle.wait(60)
+            check(saver._pool._out == 0, "it wasn't given back")
+            check(handle.timings["copied_bytes"] < 4096, handle.timings)
+        finally:
+            undo()
+    check(support.same(ckpt.load("store"), state), "other values")
+
+
 if __name__ == "__main__":
     main()

@@ -74,6 +74,7 @@ enum ckpt_capture {
 typedef struct ckpt_saver ckpt_saver;
 typedef struct ckpt_save ckpt_save;
 typedef struct ckpt_load ckpt_load;
+typedef struct ckpt_job ckpt_job;
 
 #define CKPT_UNSET UINT64_MAX
 
@@ -95,7 +96,10 @@ typedef struct ckpt_saver_options {
   uint32_t local_world_size; /* 1: processes on this node, which share that quarter */
   uint32_t jobs;             /* threads that read, hash and encode; 0: all cores but one */
   int64_t fixed_time;        /* INT64_MIN; else recorded for the clock: reproducible stores */
-  void* reserved[8];
+  const ckpt_job* job;       /* NULL; else it's told that this process is alive while the bytes of a save move, and not
+                              * when they don't. It may be freed before the saver is closed */
+  double alive_seconds;      /* 1: no more often than this */
+  void* reserved[6];
 } ckpt_saver_options;
 CKPT_C_API void ckpt_saver_defaults(ckpt_saver_options* options);
 
@@ -190,6 +194,37 @@ typedef struct ckpt_timings {
   char id[33];          /* the checkpoint's, once it's durable */
 } ckpt_timings;
 CKPT_C_API int ckpt_save_timings(const ckpt_save* save, ckpt_timings* timings);
+
+/* A rank's line to the supervisor that started it, ckpt-run: how far it is, that it's alive, and whether to save. Nothing
+ * that the supervisor does or fails to do with what it's told makes these calls fail, or wait for long. The library
+ * reads no environment: the members are what these variables hold. NULL or empty, both: nobody supervises, and the
+ * calls do nothing. */
+typedef struct ckpt_job_options {
+  size_t struct_size;
+  const char* notify_socket; /* NOTIFY_SOCKET: a path, or @NAME in Linux' abstract space; sd_notify(3)'s datagrams */
+  const char* control;       /* CKPT_CONTROL: shared memory through which all ranks are asked at the same step */
+  uint32_t local_rank;       /* LOCAL_RANK: which of this node's ranks this is */
+  void* reserved[8];
+} ckpt_job_options;
+CKPT_C_API void ckpt_job_defaults(ckpt_job_options* options);
+/* CKPT_INVALID where a name can't be one, or there's no such rank; CKPT_NOT_FOUND or CKPT_MALFORMED for `control`. */
+CKPT_C_API int ckpt_job_open(const ckpt_job_options* options, ckpt_job** job);
+
+/* What is asked of a rank at the end of a step: of all ranks of a node at the same step, and of each once. */
+enum ckpt_request {
+  CKPT_REQUEST_NONE = 0,
+  CKPT_REQUEST_SAVE = 1, /* save this step */
+  CKPT_REQUEST_STOP = 2  /* save this step, wait for it, and end the process with 0 */
+};
+/* The step is finished; steps only grow. `status` is NULL or a line on how it goes ("loss 1.93"), of which 200 bytes
+ * are passed on, control characters as spaces. By one thread at a time: another's call waits. */
+CKPT_C_API int ckpt_job_step(ckpt_job* job, uint64_t step, const char* status, enum ckpt_request* request);
+/* This process is alive, though a step takes long. */
+CKPT_C_API int ckpt_job_alive(ckpt_job* job);
+/* What follows takes so long: it isn't taken for dead before. */
+CKPT_C_API int ckpt_job_extend(ckpt_job* job, double seconds);
+/* NULL is fine. */
+CKPT_C_API void ckpt_job_free(ckpt_job* job);
 
 /* Reading. `selector` is what follows the @ of an address: a step, "latest", "latest~1", "id:PREFIX"; NULL: the newest
  * that is neither lossy nor suspect. Several calls on one load at a time are fine. */

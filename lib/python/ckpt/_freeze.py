@@ -54,7 +54,7 @@ class FrozenStorage:
         self.address = address
         self.size = size
         self.real_device = _CPU if position is not None else keep.device
-        self.position = position  # among the ranges of the host's memory
+        self.position = position  # among the save's ranges of memory
         self.host = None   # what holds its copy, where it's of an accelerator
 
     @property

@@ -11,6 +11,8 @@ UNSET = 2**64 - 1
 STATUSES = ("ok", "invalid", "not-found", "exists", "malformed", "damaged", "unsupported", "no-space", "busy", "io",
             "interrupted", "no-memory", "timed-out")
 STATES = ("new", "staged", "writing", "written", "durable", "failed", "skipped")
+KEEP_BEST, KEEP_STEADY = 0, 2  # of enum ckpt_keep
+REQUESTS = ("", "save", "stop")
 CAPTURES = {"auto": 0, "copy": 1, "protect": 2}
 
 
@@ -80,6 +82,18 @@ class SaverOptions(Structure):
         ("local_world_size", c_uint32),
         ("jobs", c_uint32),
         ("fixed_time", c_int64),
+        ("job", c_void_p),
+        ("alive_seconds", c_double),
+        ("reserved", c_void_p * 6),
+    ]
+
+
+class JobOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("notify_socket", c_char_p),
+        ("control", c_char_p),
+        ("local_rank", c_uint32),
         ("reserved", c_void_p * 8),
     ]
 
@@ -140,6 +154,11 @@ _FUNCTIONS = {
     "ckpt_save_wait": ("status", [_Handle, c_double, c_int]),
     "ckpt_save_free": (None, [_Handle]),
     "ckpt_save_timings": ("status", [_Handle, POINTER(Timings)]),
+    "ckpt_job_defaults": (None, [POINTER(JobOptions)]),
+    "ckpt_job_open": ("status", [POINTER(JobOptions), POINTER(_Handle)]),
+    "ckpt_job_step": ("status", [_Handle, c_uint64, c_char_p, POINTER(c_int)]),
+    "ckpt_job_extend": ("status", [_Handle, c_double]),
+    "ckpt_job_free": (None, [_Handle]),
     "ckpt_load_open": ("status", [c_char_p, c_char_p, POINTER(_Handle)]),
     "ckpt_load_free": (None, [_Handle]),
     "ckpt_load_step": (c_uint64, [_Handle]),

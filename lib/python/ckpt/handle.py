@@ -78,8 +78,9 @@ class Handle:
         """Makes a stream (of the accelerator; default: the current one) wait for this save's copies before what it's
         given next. save() does that itself for the stream that was current then; call it for other streams that
         overwrite what was saved, and before a graph is replayed."""
-        if self._copies:
-            self._copies.before_update(stream)
+        copies = self._copies
+        if copies:
+            copies.before_update(stream)
 
     def _wait(self, timeout, until_durable):
         end = None if timeout is None else time.monotonic() + timeout
@@ -93,12 +94,23 @@ class Handle:
                 raise self._failure
             try:
                 # In slices, so that signals get through.
-                return library.save_wait(self._save, left(), int(until_durable))
+                library.save_wait(self._save, left(), int(until_durable))
+                self._give_back()
+                return
             except TimedOut as failure:
                 if end is not None and time.monotonic() >= end:
                     raise self._named(failure)
             except Error as failure:
                 self._fail(failure)
+
+    def _give_back(self, is_released=False):
+        """The copies of accelerators' tensors, once the library has read them."""
+        with self._saver._lock:
+            copies = self._copies
+            if not copies or not (is_released or library.save_released(self._save)):
+                return
+            self._copies = None
+        copies.release()
 
     def _ask_timings(self):
         timings = Timings(struct_size=ctypes.sizeof(Timings))

@@ -9,7 +9,7 @@ import os
 
 import torch
 
-from . import _names, _sharding
+from . import _job, _names, _sharding
 from ._library import Error, NotFound, TensorInfo, address_of, bytes_of, error, integers, library, text_of
 from .saver import wait_for_own
 
@@ -145,6 +145,24 @@ def load_into(state_dict, store, step=None, *, strict=True):
             if name in there:
                 checkpoint.fill(name, tensor)
         return missing, [name for name in there if name not in wanted]
+
+
+def resume(weights_only=True, *, rank=None, map_location="cpu", name="state.pt"):
+    """What this rank goes on from: the state of the checkpoint that ckpt-run chose (CKPT_RESUME), as load() gives it;
+    None if there's none, so that the training begins from zero, and where no one said. `rank`: default RANK, else 0;
+    the rest as in load(). For another number of ranks than has saved: load_into(..., step=ckpt.resume_step())."""
+    address = _job.resume_address()
+    if address is None:
+        return None
+    if rank is None:
+        rank = _job.number("RANK") or 0
+    return load(*address, weights_only, rank=rank, map_location=map_location, name=name)
+
+
+def resume_step():
+    """The step of the checkpoint that resume() gives; None if there's none."""
+    address = _job.resume_address()
+    return None if address is None else address[1]
 
 
 class _File(io.RawIOBase):

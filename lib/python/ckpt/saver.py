@@ -18,8 +18,8 @@ import zlib
 
 import torch
 
-from . import _archive, _devices, _freeze, _names
-from ._library import CAPTURES, Error, SaverOptions, TimedOut, bytes_of, error, library
+from . import _archive, _devices, _freeze, _job, _names
+from ._library import CAPTURES, KEEP_BEST, KEEP_STEADY, UNSET, Error, SaverOptions, TimedOut, bytes_of, error, library
 from .handle import Handle
 
 _savers = set()  # those that aren't closed; a saver that nobody refers to goes on with what it was given
@@ -31,36 +31,57 @@ class Saver:
         saver = ckpt.Saver("runs/a", rank, world_size)
         handle = saver.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, step)
 
-    store             the directory; made if it isn't there
-    rank, world_size  a checkpoint exists when all ranks have saved the step; no rank ever waits for another
-    attempt           which life of the job this is; default: the highest that the store records
-    resumed_from      the step that this life began from: newer ones of lower attempts are retired
+    store             the directory; made if it isn't there. Default: CKPT_STORE
+    rank, world_size  a checkpoint exists when all ranks have saved the step; no rank ever waits for another. Default:
+                      RANK and WORLD_SIZE, else 0 and 1
+    attempt           which life of the job this is; default: CKPT_ATTEMPT, else the highest that the store records
+    resumed_from      the step that this life began from: newer ones of lower attempts are retired. Default: that of
+                      CKPT_RESUME
     encode            "raw", "fast" or "best"
     base_step         what differences are kept against; default: the newest good checkpoint; False: none are kept
     capture           "auto": memory is write-protected where that's possible, and copied elsewhere. "copy": always
                       copied; for memory that devices or other processes write to. "protect": an error where it can't be
     memory            bytes that may be set aside; 0: a quarter of what this process may still take. Give it where
                       everything is copied: its pages are then made here, and not by the first save
-    local_world_size  how many ranks on this node share that quarter
+    local_world_size  how many ranks on this node share that quarter; default: LOCAL_WORLD_SIZE, else 1
     jobs              threads that read, hash and encode; 0: all cores but one
     check             whether what was encoded is decoded and compared
-    pinned            bytes of pinned memory that copies from accelerators may take; beyond that save() waits. More only
-                      where one save alone is larger
+    pinned            bytes of pinned memory that copies from accelerators may take, from the call until they're
+                      stored; beyond that save() waits. More only where one save alone is larger. 0: a quarter of the
+                      machine's memory, which the ranks on this node share, too
     on_error          what is done about a failure in the background: "raise": it's raised by the next save(), wait() or
                       close(); "warn": that warns instead; or a function that is called with the handle and the
                       exception, from another thread
     close_timeout     seconds that close(), and the end of the interpreter, wait for pending saves
 
+    The variables named above are what ckpt-run sets (torchrun, in part). CKPT_ATTEMPT and CKPT_RESUME are of the store
+    that CKPT_STORE names, and say nothing of another. Through NOTIFY_SOCKET and CKPT_CONTROL a saver is its rank's line
+    to ckpt-run: step() and extend_timeout() go there, and signs of life while the bytes of a save move. A malformed
+    variable raises ckpt.Error.
+
     All that's slow to start starts here. Thread-safe; saves are written in the order of their calls. After a fork the
     child can't use it: ckpt.Error. A context manager that closes."""
 
-    def __init__(self, store, rank=0, world_size=1, *, attempt=None, resumed_from=None, encode="fast", base_step=None,
-                 capture="auto", memory=0, local_world_size=1, jobs=0, check=True, pinned=2**32, on_error="raise",
-                 close_timeout=600):
+    def __init__(self, store=None, rank=None, world_size=None, *, attempt=None, resumed_from=None, encode="fast",
+                 base_step=None, capture="auto", memory=0, local_world_size=None, jobs=0, check=True, pinned=0,
+                 on_error="raise", close_timeout=600):
         if capture not in CAPTURES:
             raise Error(f"capture is one of {', '.join(CAPTURES)}, not {capture!r}")
         if on_error not in ("raise", "warn") and not callable(on_error):
             raise Error("on_error is 'raise', 'warn' or a function")
+        if store is None:
+            store = _job.text("CKPT_STORE")
+        if store is None:
+            raise Error("there's no store: none is given, and CKPT_STORE isn't set")
+        if rank is None:
+            rank = _job.number("RANK") or 0
+        if world_size is None:
+            world_size = _or(_job.number("WORLD_SIZE"), 1)
+        if local_world_size is None:
+            local_world_size = _or(_job.number("LOCAL_WORLD_SIZE"), 1)
+        if _job.is_jobs_store(store):
+            attempt = _or(attempt, _job.number("CKPT_ATTEMPT", UNSET - 1))
+            resumed_from = _or(resumed_from, _job.resumed_from())
         self.store = os.fspath(store)
         self._place = os.path.abspath(self.store)
         self.rank = rank
@@ -73,7 +94,8 @@ class Saver:
         self._saving = threading.Lock()     # one save() at a time
         self._pending = []                  # handles that aren't over or whose memory is still looked at
         self._failed = []                   # handles whose failure nobody was told of
-        self._pool = _devices.Pool(pinned)
+        self._pool = _devices.Pool(pinned or _quarter_of_memory()
+                                   // max(1, _number("local_world_size", local_world_size, 4)))
         self._devices = {}
         self._saver = ctypes.c_void_p()
 
@@ -92,6 +114,9 @@ class Saver:
             options.base_step = _number("base_step", base_step, 8)
         options.check = int(check)
         options.capture = CAPTURES[capture]
+        self._line = _job.Line()
+        options.job = self._line.job
+        options.alive_seconds = _job.alive_seconds()
         library.saver_open(ctypes.byref(options), ctypes.byref(self._saver))
 
         for kind in ("cuda", "xpu"):
@@ -133,6 +158,22 @@ class Saver:
         with self._saving:
             self._check_open()
             return self._begin(state, _number("step", step, 8), name, replicated, meta or {})
+
+    def step(self, step, **values):
+        """Tells ckpt-run that a step is finished, and with it that this rank is alive; `values` are shown beside it:
+        saver.step(n, loss=1.93), in a line of 200 bytes at most. A tensor among them is waited for.
+
+        Returns what is asked of all ranks of the node at the same step: "save": save() this one; "stop": save() it,
+        close(), and end with status 0; "", which is true of nothing: go on. Without ckpt-run always "". Call it once
+        after each step, with growing numbers."""
+        self._check_process()
+        return self._line.step(_number("step", step, 8), _job.status_of(values))
+
+    def extend_timeout(self, seconds):
+        """Tells ckpt-run that what follows, an evaluation say, takes up to so many seconds: this rank isn't taken for
+        dead before."""
+        self._check_process()
+        self._line.extend(float(seconds))
 
     def prepare(self, state):
         """Gets the pinned memory that saves of such a state will need: it takes long, and so the first save doesn't.
@@ -227,12 +268,15 @@ class Saver:
             library.save_archive(handle._save, path, os.path.splitext(os.path.basename(path))[0] or b"archive")
         else:
             library.save_file(handle._save, path, frozen, len(frozen))
-        first = _add_ranges(handle._save, freezer) if freezer and freezer.sizes else 0
+        first = 0
+        if freezer and freezer.sizes:
+            first = _add_ranges(handle._save, freezer.addresses, freezer.sizes)
         elsewhere = freezer.elsewhere if freezer else []
         if elsewhere:
             handle._copies = _devices.Copies(self._pool)
             try:
                 handle._copies.begin(elsewhere, self._device, self._check_open)
+                _add_copies(handle._save, elsewhere, first)
             except BaseException:
                 handle._copies.finish()
                 handle._copies.release()
@@ -296,8 +340,6 @@ class Saver:
                 handed_over = True
         except BaseException as failure:
             handle._fail(failure)
-        if handle._copies:
-            handle._copies.release()
         handle._keep = freezer and freezer.forget()
         handle._handed_over = handed_over
         handle._started.set()
@@ -310,10 +352,11 @@ class Saver:
                 return
             while handle._failure is None:
                 try:
-                    library.save_wait(handle._save, 3600, 0)
+                    library.save_wait(handle._save, 0.05 if handle._copies else 3600, 0)
                     break
                 except TimedOut:
-                    pass
+                    # What was read is free for the next save, long before this one is on stable storage.
+                    handle._give_back()
                 except Error as failure:
                     handle._fail(failure)
             failed = handle._failure
@@ -324,7 +367,7 @@ class Saver:
             while handle._save and library.save_released(handle._save) == 0:
                 time.sleep(0.01)
             handle._keep = None
-            handle._copies = None
+            handle._give_back(is_released=True)
             with self._lock:
                 self._pending.remove(handle)
                 if failed is not None and not callable(self._on_error) and not handle._was_told:
@@ -402,6 +445,14 @@ def _number(name, value, size):
     return number
 
 
+def _or(value, otherwise):
+    return otherwise if value is None else value
+
+
+def _quarter_of_memory():
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+
+
 def _without_collecting(function, argument):
     """So many new objects, and none of them garbage: looking for some would take longer than making them."""
     collects = gc.isenabled()
@@ -419,12 +470,22 @@ def _at_once(state):
     return buffer.getvalue()
 
 
-def _add_ranges(save, freezer):
+def _add_ranges(save, addresses, sizes, keep=KEEP_BEST):
     """Gives the number of the first."""
-    addresses, sizes = array.array("Q", freezer.addresses), array.array("Q", freezer.sizes)
+    addresses, sizes = array.array("Q", addresses), array.array("Q", sizes)
     first = ctypes.c_uint64()
-    library.save_memories(save, addresses.buffer_info()[0], sizes.buffer_info()[0], len(sizes), 0, ctypes.byref(first))
+    library.save_memories(save, addresses.buffer_info()[0], sizes.buffer_info()[0], len(sizes), keep,
+                          ctypes.byref(first))
     return first.value
+
+
+def _add_copies(save, storages, first):
+    """Copies that devices still make: they're there when the save is started, and nobody writes to them afterwards."""
+    at = _add_ranges(save, [storage.host.data_ptr() for storage in storages],
+                     [storage.size for storage in storages], KEEP_STEADY) - first
+    for storage in storages:
+        storage.position = at
+        at += 1
 
 
 def _add_record(save, name, data, size, first):
@@ -432,8 +493,6 @@ def _add_record(save, name, data, size, first):
         library.save_record(save, name, data, size)
     elif data.position is not None:
         library.save_record_of(save, name, first + data.position, size)
-    elif data.host is not None:
-        library.save_record(save, name, ctypes.cast(data.host.data_ptr(), ctypes.c_char_p), size)
     elif size == 0:
         library.save_record(save, name, b"", 0)
     else:

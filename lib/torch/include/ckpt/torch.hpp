@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ckpt/torch_error.hpp>   // IWYU pragma: export
+#include <ckpt/torch_job.hpp>     // IWYU pragma: export
 #include <ckpt/torch_loader.hpp>  // IWYU pragma: export
 #include <ckpt/torch_saver.hpp>   // IWYU pragma: export
 #include <ckpt/torch_state.hpp>   // IWYU pragma: export

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ckpt::torch {
@@ -77,10 +78,14 @@ class CKPT_TORCH_API SaveHandle {
   std::shared_ptr<SaveProgress> progress_;
 };
 
+/// Under ckpt-run (NOTIFY_SOCKET and CKPT_CONTROL are set) it's also this rank's line to its supervisor: step() and
+/// extend_timeout() go there, and signs of life while the bytes of a save move.
+///
 /// Thread-safe; one save() at a time. A fork's child can do nothing with its parent's but destroy it.
 class CKPT_TORCH_API Saver {
  public:
-  /// Opens the store and starts the threads: what is slow happens here, not in the first save. Throws Error.
+  /// Opens the store and starts the threads: what is slow happens here, not in the first save. Throws Error,
+  /// also for a variable of the supervisor's that is malformed.
   explicit Saver(const SaverOptions& options);
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -96,6 +101,14 @@ class CKPT_TORCH_API Saver {
   /// CKPT_INVALID (a step or name that can't be, an undefined tensor) and CKPT_UNSUPPORTED (a sparse, quantised or
   /// nested tensor, or one without memory) name the tensor.
   SaveHandle save(std::uint64_t step, const State& state);
+
+  /// Tells the supervisor that a step is finished and how it goes (`status`: "loss 1.93", a line of 200 bytes at most).
+  /// Returns what it asks for, of all ranks at the same step: CKPT_REQUEST_SAVE: save() this step; CKPT_REQUEST_STOP:
+  /// save() it, close(), and end the process with 0. Without a supervisor always CKPT_REQUEST_NONE. Call it once after
+  /// each step, with growing numbers.
+  ckpt_request step(std::uint64_t step, std::string_view status = {});
+  /// Tells it that what follows, an evaluation say, takes up to so many seconds: this rank isn't taken for dead before.
+  void extend_timeout(double seconds);
 
   /// SaveHandle::before_update() of all saves that are on their way.
   void before_update();
