@@ -93,7 +93,9 @@ class Node:
         return found
 
     def summary(self):
-        return json.loads(text(f"{self.name}.out").splitlines()[-1])
+        """What it says of the whole run; nothing if it ended for an error of its own."""
+        records = [json.loads(line) for line in text(f"{self.name}.out").splitlines()]
+        return next((record for record in records if "outcome" in record), {})
 
 
 @contextlib.contextmanager
