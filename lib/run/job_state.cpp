@@ -142,6 +142,7 @@ json to_json(const JobState& state) {
             {"step", state.proposal.step},
             {"is_agreed", state.proposal.is_agreed}}},
           {"why", state.why},
+          {"is_last", state.is_last},
           {"outcome", number_of(state.outcome)},
           {"failure", failure_json(state.failure)},
           {"is_safe", state.is_safe}};
@@ -158,6 +159,7 @@ JobState job_state_from(const json& value) {
                    .restarts = value.at("restarts").get<std::uint32_t>(),
                    .interval_seconds = optional_from<double>(value.at("interval_seconds")),
                    .why = value.at("why").get<std::string>(),
+                   .is_last = value.at("is_last").get<bool>(),
                    .outcome = enum_from(value.at("outcome"), RunOutcome::killed),
                    .failure = optional_failure_from(value.at("failure")),
                    .is_safe = value.at("is_safe").get<bool>()};

@@ -76,7 +76,8 @@ struct JobState {
   std::uint32_t restarts = 0;
   std::optional<double> interval_seconds;
   Proposal proposal;
-  std::string why;  ///< it's stopped, or over
+  std::string why;       ///< it's stopped, or over
+  bool is_last = false;  ///< no generation follows: nodes only drain what is staged
 
   // Once it's over.
   RunOutcome outcome = RunOutcome::finished;

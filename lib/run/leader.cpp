@@ -22,16 +22,25 @@ constexpr double first_interval = 300;
 /// back sooner.
 constexpr std::chrono::seconds first_settling(5);
 constexpr std::chrono::seconds settling(1);
+/// When the grace is over: for what is staged, and to see what is durable.
+constexpr std::chrono::seconds last_look(10);
 
 template <class D>
 std::chrono::steady_clock::duration ticks(D duration) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
 }
 
+template <class T>
+json optional_json(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+
 json to_json(const StoreNews& news) {
-  return {{"newest", news.newest ? json(*news.newest) : json()},
+  return {{"newest", optional_json(news.newest)},
+          {"save_seconds", optional_json(news.save_seconds)},
           {"stored_bytes", news.stored_bytes},
           {"has_older", news.has_older},
+          {"highest_attempt", optional_json(news.highest_attempt)},
           {"free_bytes", news.free_bytes}};
 }
 
@@ -40,26 +49,29 @@ json to_json(const Recovery& recovery) {
   for (const auto& passed : recovery.passed_over)
     passed_over.push_back({{"step", passed.step}, {"reason", passed.reason}});
   return {{"attempt", recovery.attempt},
-          {"step", recovery.step ? json(*recovery.step) : json()},
+          {"step", optional_json(recovery.step)},
           {"passed_over", std::move(passed_over)},
           {"mended", recovery.mended}};
 }
 
-std::optional<std::uint64_t> optional_number(const json& value) {
+template <class T>
+std::optional<T> optional_from(const json& value) {
   if (value.is_null()) return std::nullopt;
-  return value.get<std::uint64_t>();
+  return value.get<T>();
 }
 
 StoreNews news_from(const json& value) {
-  return {.newest = optional_number(value.at("newest")),
+  return {.newest = optional_from<std::uint64_t>(value.at("newest")),
+          .save_seconds = optional_from<double>(value.at("save_seconds")),
           .stored_bytes = value.at("stored_bytes").get<std::uint64_t>(),
           .has_older = value.at("has_older").get<bool>(),
-          .free_bytes = value.at("free_bytes").get<std::uint64_t>()};
+          .free_bytes = value.at("free_bytes").get<std::uint64_t>(),
+          .highest_attempt = optional_from<std::uint64_t>(value.at("highest_attempt"))};
 }
 
 Recovery recovery_from(const json& value) {
   Recovery recovery{.attempt = value.at("attempt").get<std::uint64_t>(),
-                    .step = optional_number(value.at("step")),
+                    .step = optional_from<std::uint64_t>(value.at("step")),
                     .mended = value.at("mended").get<std::vector<std::string>>()};
   for (const json& passed : value.at("passed_over"))
     recovery.passed_over.push_back(
@@ -91,6 +103,7 @@ Leader::Leader(const RunOptions& options, Board& board, RunObserver& observer)
       task_(options.store, Seconds(options.store_seconds)),
       began_(std::chrono::steady_clock::now()),
       durable_at_(began_),
+      started_at_(began_),
       next_growth_(began_) {}
 
 void Leader::take(const StoreNews& news, Time now) {
@@ -121,14 +134,9 @@ bool Leader::turn(Time now) {
 // From ready nodes to a generation that runs.
 
 bool Leader::gather(Time now) {
-  if (is_wanted(Request::stop) && !outcome_) {
-    task_.cancel();
-    stage_ = Stage::waiting;
-    end(RunOutcome::preempted, "asked to end before any rank ran");
-    return true;
-  }
+  if (end_between(now)) return true;
   for (const NodeState& state : board_.nodes()) {
-    if (state.trouble.empty() || rules_.most_nodes > 1) continue;
+    if (state.trouble.empty() || rules_.most_nodes > 1 || outcome_) continue;
     end(RunOutcome::failed, state.trouble);
     return true;
   }
@@ -161,6 +169,27 @@ bool Leader::gather(Time now) {
   return false;
 }
 
+bool Leader::end_between(Time now) {
+  if (is_wanted(Request::stop) && !outcome_) {
+    task_.cancel();
+    stage_ = Stage::waiting;
+    if (!failure_) {
+      end(RunOutcome::preempted, "asked to end before any rank ran");
+      return true;
+    }
+    // What a failed attempt has staged is worth a last save.
+    outcome_ = RunOutcome::preempted;
+    failure_.reset();
+    grace_end_ = now + ticks(Seconds(options_.grace_seconds));
+    stop_to("asked to end after a failure");
+    return true;
+  }
+  if (outcome_ != RunOutcome::preempted || !grace_end_ || now < *grace_end_ + last_look) return false;
+  task_.cancel();
+  end(*outcome_, job_.why, !reached_ || durable_ >= reached_);
+  return true;
+}
+
 void Leader::begin_look() {
   stage_ = Stage::looking;
   task_.start([store = options_.store](TaskVoice&) { return to_json(look(store)); });
@@ -178,6 +207,12 @@ void Leader::judge(const StoreNews& news, Time now) {
     begin_recovery();
     return;
   }
+  // Two that take turns would never end: each takes the other's saves for its own failures.
+  if (rules_.most_nodes == 1 && news.highest_attempt > std::max(opened_, job_.generation))
+    throw Error(Errc::exists,
+                fmt::format("another job has opened store '{}' with attempt {}, and this one's attempt {} is over: {}",
+                            options_.store, *news.highest_attempt, job_.generation, failure_->detail))
+        .with_hint("a store serves one job at a time; start this one again if the other has ended");
   const auto verdict = retries_.count(job_.resume_step, news.newest);
   if (verdict == Retries::Verdict::too_often) {
     end(RunOutcome::failed, options_.max_restarts == 0U
@@ -233,6 +268,7 @@ void Leader::begin_recovery() {
 
 void Leader::start(const Recovery& recovery, Time now) {
   stage_ = Stage::waiting;
+  opened_ = recovery.attempt;
   enough_since_.reset();
   for (const auto& passed : recovery.passed_over)
     observer_.event({.kind = RunEventKind::passed_over,
@@ -277,9 +313,11 @@ void Leader::start(const Recovery& recovery, Time now) {
     observer_.event(event);
   }
   if (failure_) {
-    account_.lost_seconds += Seconds(now - durable_at_).count();
+    // What was lost before is counted already.
+    account_.lost_seconds += Seconds(now - std::max(durable_at_, started_at_)).count();
     if (reached_) account_.steps_redone += *reached_ - std::min(*reached_, job_.resume_step.value_or(0));
   }
+  started_at_ = now;
   failure_.reset();
   failed_at_.reset();
   reached_.reset();
@@ -322,8 +360,17 @@ bool Leader::run(Time now) {
     stop_to(fmt::format("asked to end, and the ranks hadn't ended after {:.0f} s", options_.grace_seconds));
     return true;
   }
+  if (!have_all_begun()) return end_before_start();
   if (settle_proposal()) return true;
   return ask_as_due(now);
+}
+
+bool Leader::end_before_start() {
+  if (!is_wanted(Request::stop)) return false;
+  outcome_ = RunOutcome::preempted;
+  reached_ = last_step();
+  stop_to("asked to end before all ranks ran");
+  return true;
 }
 
 std::optional<RunFailure> Leader::find_failure() const {
@@ -375,6 +422,7 @@ void Leader::stop_for(const RunFailure& failure, Time now) {
 
 void Leader::stop_to(std::string why) {
   job_.phase = JobPhase::stop;
+  job_.is_last = outcome_.has_value();
   job_.why = std::move(why);
   job_.proposal = {};
   board_.decide(job_);
@@ -444,13 +492,13 @@ bool Leader::ask_as_due(Time now) {
     resizes_ = false;
     grace_end_ = now + ticks(Seconds(options_.grace_seconds));
   }
-  if (job_.proposal.request != Request::none) return false;
+  if (job_.proposal.request == Request::stop) return false;
   if (ends_) return propose(Request::stop, now);
   if (now >= next_growth_ && could_grow()) {
     resizes_ = true;
     return propose(Request::stop, now);
   }
-  if (!options_.interval_seconds && !options_.interval_auto) return false;
+  if (job_.proposal.request != Request::none || (!options_.interval_seconds && !options_.interval_auto)) return false;
   if (!next_save_) next_save_ = now + ticks(Seconds(job_.interval_seconds.value_or(first_interval)));
   if (now < *next_save_) return false;
   set_interval();
@@ -502,6 +550,12 @@ bool Leader::could_grow() const {
   const auto nodes = sharing();
   return possible && possible->world_size > job_.world_size &&
          std::all_of(nodes.begin(), nodes.end(), [](const NodeState* state) { return state->has_joined; });
+}
+
+bool Leader::have_all_begun() const {
+  const auto nodes = sharing();
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [&](const NodeState* state) { return state->generation == job_.generation; });
 }
 
 std::optional<std::uint64_t> Leader::last_step() const {

@@ -38,12 +38,16 @@ class Leader {
     std::uint64_t steps_redone = 0;
   };
   [[nodiscard]] const Account& account() const { return account_; }
+  /// The newest checkpoint that can be gone on from, as far as that has been seen.
+  [[nodiscard]] std::optional<std::uint64_t> durable() const { return durable_; }
 
  private:
   using Time = std::chrono::steady_clock::time_point;
   enum class Stage { waiting, looking, pausing, recovering };
 
   bool gather(Time now);
+  bool end_between(Time now);
+  bool end_before_start();
   bool run(Time now);
   bool stop(Time now);
 
@@ -57,6 +61,7 @@ class Leader {
   void stop_to(std::string why);
   [[nodiscard]] std::optional<RunFailure> find_failure() const;
   [[nodiscard]] bool are_all(NodePhase phase) const;
+  [[nodiscard]] bool have_all_begun() const;
   [[nodiscard]] bool could_grow() const;
   [[nodiscard]] const NodeState* node(const std::string& name) const;
   [[nodiscard]] std::vector<const NodeState*> sharing() const;
@@ -84,6 +89,7 @@ class Leader {
   std::optional<RunFailure> failure_;  ///< that the next attempt is for
   std::optional<Time> failed_at_;
   std::optional<std::uint64_t> poisoned_;
+  std::uint64_t opened_ = 0;              ///< the last attempt that was opened here, run or not
   std::optional<std::uint64_t> reached_;  ///< the last step that was told of before a failure
   bool resizes_ = false;
   bool ends_ = false;  ///< asked to end
@@ -93,6 +99,7 @@ class Leader {
   std::optional<std::uint64_t> durable_;
   std::optional<double> save_seconds_;
   Time durable_at_;
+  Time started_at_;  ///< the last attempt
   std::optional<Time> next_save_;
   Time next_growth_;
   std::uint32_t failures_ = 0;

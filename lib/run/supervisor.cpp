@@ -62,7 +62,7 @@ class Supervisor final : public Household {
   RunReport run() {
     try {
       while (!is_killed_ && !is_over()) turn();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       member_.kill_ranks();
       member_.publish_trouble(error.what());
       board_->leave();
@@ -147,9 +147,10 @@ class Supervisor final : public Household {
   }
 
   void take(const StoreNews& news, Clock::time_point now) {
-    if (news.newest > durable_) {
-      durable_ = news.newest;
-      durable_at_ = now;
+    if (news.newest != durable_) durable_at_ = now;
+    durable_ = news.newest;
+    if (news.newest > furthest_) {
+      furthest_ = news.newest;
       member_.forgive();
     }
     leader_.take(news, now);
@@ -172,8 +173,10 @@ class Supervisor final : public Household {
 
   [[nodiscard]] RunReport report() const {
     const auto now = Clock::now();
-    RunReport report{
-        .durable_step = durable_, .signal = signal_, .seconds = Seconds(now - began_).count(), .state = state(now)};
+    RunReport report{.durable_step = board_->leads() ? leader_.durable() : durable_,
+                     .signal = signal_,
+                     .seconds = Seconds(now - began_).count(),
+                     .state = state(now)};
     if (const auto& job = board_->job()) {
       report.outcome = job->outcome;
       report.detail = job->why;
@@ -201,7 +204,8 @@ class Supervisor final : public Household {
   bool was_interrupted_ = false;
   bool is_killed_ = false;
   int signal_ = SIGTERM;
-  std::optional<std::uint64_t> durable_;
+  std::optional<std::uint64_t> durable_;   ///< the newest now
+  std::optional<std::uint64_t> furthest_;  ///< the newest there has been
   std::optional<Clock::time_point> durable_at_;
 };
 
