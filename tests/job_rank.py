@@ -6,7 +6,7 @@
 #
 #   job_rank.py --steps=N [--pause=SECONDS] [--save-every=N] [--fail=ATTEMPT,RANK,STEP,HOW]...
 #
-# HOW: kill, stop (SIGSTOP), silent, exit-N, segv. RANK or ATTEMPT may be '*'. At the end each rank writes its state to
+# HOW: kill, stop (SIGSTOP), silent, exit-N, segv, idle (lives on, and takes no part in the steps any more). RANK or ATTEMPT may be '*'. At the end each rank writes its state to
 # final-RANK. --deaf: knows nothing of heartbeats and requests, as a script that was written for torchrun.
 import argparse
 import hashlib
@@ -54,7 +54,7 @@ class Line:
         self.put(self.own + 8, step + 1)
         self.socket.send(b"WATCHDOG=1\nSTATUS=step %d loss %.3f" % (step, 1 / (step + 1)))
         while True:
-            request, proposed, agreed = self.get(16), self.get(24), self.get(32)
+            proposed, request, agreed = self.get(24), self.get(16), self.get(32)
             if proposed == 0 or proposed == self.get(self.own + 16) or step + 1 < proposed:
                 return ""
             if agreed == proposed:
@@ -63,13 +63,18 @@ class Line:
             time.sleep(0.001)
 
 
-def fail(how):
+def fail(how, line):
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     if how == "segv":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "idle":
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        while True:
+            line.socket.send(b"WATCHDOG=1")
+            time.sleep(0.1)
     if how == "silent":
         time.sleep(1000)
     if how.startswith("exit-"):
@@ -107,7 +112,7 @@ def main():
         for failure in given.fail:
             attempt, rank, at, how = failure.split(",")
             if attempt in ("*", ATTEMPT) and rank in ("*", str(RANK)) and step == int(at):
-                fail(how)
+                fail(how, line)
         request = line.finish(step) if line else ""
         if request or (given.save_every and step % given.save_every == 0):
             save(state, step)

@@ -63,7 +63,11 @@ int body(Program& program) {
   sigemptyset(&blocked);
   sigaddset(&blocked, end.signal);
   sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
-  if (std::ranges::find(request->signals, end.signal) != request->signals.end()) raise_again(end.signal);
+  if (std::ranges::find(request->signals, end.signal) != request->signals.end()) {
+    raise_again(end.signal);
+    // The first process of a container doesn't die of its own signals: this is what a shell makes of such a death.
+    return 128 + end.signal;
+  }
   program.messages().error(fmt::format("the process that looks after the ranks was killed by signal {}", end.signal));
   return exit_trouble;
 }

@@ -72,10 +72,24 @@ std::string shown_signal(int signal) {
 
 std::string shown(const std::optional<double>& seconds) { return seconds ? number_text(*seconds) : "off"; }
 
+/// Longer ones would overflow the clocks' ticks.
+double parse_time(const std::string& text) {
+  constexpr double longest = 1e9;
+  const double seconds = parse_duration(text);
+  if (seconds > longest) throw Error(Errc::invalid_argument, fmt::format("'{}' is more than 30 years", text));
+  return seconds;
+}
+
+double parse_time_above_0(const std::string& text) {
+  const double seconds = parse_time(text);
+  if (!(seconds > 0)) throw Error(Errc::invalid_argument, fmt::format("'{}' is not above 0", text));
+  return seconds;
+}
+
 /// TIME, or "off" for none.
 std::optional<double> parse_limit(const std::string& text) {
   if (text == "off") return std::nullopt;
-  const double seconds = parse_duration(text);
+  const double seconds = parse_time(text);
   if (!(seconds > 0)) throw Error(Errc::invalid_argument, fmt::format("'{}' is not above 0; 'off' turns it off", text));
   return seconds;
 }
@@ -95,7 +109,7 @@ void declare_ranks(CommandLine& line, RunOptions& run, Spelling& spelling) {
               run.health_check);
   line.option(
       "--health-interval", "TIME", "try slots that are left out so often (default: 60)",
-      [&run](const std::string& text) { run.health_seconds = parse_duration(text); },
+      [&run](const std::string& text) { run.health_seconds = parse_time_above_0(text); },
       [&run] { return number_text(run.health_seconds); });
   line.option("--run-id", "NAME", "TORCHELASTIC_RUN_ID of the ranks", run.run_id);
 }
@@ -119,7 +133,7 @@ void declare_recovery(CommandLine& line, RunOptions& run, Spelling& spelling) {
   line.option("--restore-to", "DIR", "restore it there first, for scripts that want files", run.restore_to);
   line.option(
       "--store-timeout", "TIME", "how long the store may not answer (default: 600)",
-      [&run](const std::string& text) { run.store_seconds = parse_duration(text); },
+      [&run](const std::string& text) { run.store_seconds = parse_time_above_0(text); },
       [&run] { return number_text(run.store_seconds); });
 }
 
@@ -142,7 +156,7 @@ void declare_failures(CommandLine& line, RunOptions& run) {
               1U);
   line.option(
       "--backoff", "TIME", "before the second try in vain, then twice that (default: 1)",
-      [&run](const std::string& text) { run.backoff_seconds = parse_duration(text); },
+      [&run](const std::string& text) { run.backoff_seconds = parse_time(text); },
       [&run] { return number_text(run.backoff_seconds); });
 }
 
@@ -162,7 +176,7 @@ void declare_saves(CommandLine& line, RunOptions& run) {
       [&run] { return run.preempt_signals.empty() ? std::string() : shown_signal(run.preempt_signals.front()); });
   line.option(
       "--grace", "TIME", "how long that may take (default: 120)",
-      [&run](const std::string& text) { run.grace_seconds = parse_duration(text); },
+      [&run](const std::string& text) { run.grace_seconds = parse_time(text); },
       [&run] { return number_text(run.grace_seconds); });
 }
 
@@ -234,8 +248,15 @@ std::vector<std::string> whole_environment() {
   return entries;
 }
 
+/// What nohup(1) or a script's `&` set aside stays so.
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 std::vector<int> signals_of(const RunOptions& run) {
   std::vector<int> signals{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  std::erase_if(signals, is_ignored);
   for (const int signal : run.preempt_signals) {
     if (std::ranges::find(signals, signal) == signals.end()) signals.push_back(signal);
   }

@@ -36,6 +36,8 @@ std::vector<Field> fields_of(const RunEvent& event) {
 bool is_news(const RunEvent& event) {
   switch (event.kind) {
     case RunEventKind::started:
+    // Said by `failed`, too.
+    case RunEventKind::heartbeat_lost:
     case RunEventKind::asked:
     case RunEventKind::durable:
     case RunEventKind::finished: return false;

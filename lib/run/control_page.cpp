@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/control_page.hpp"
 
+#include <ckpt/address.hpp>
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -24,6 +26,9 @@ std::uint64_t load(std::uint64_t& word) { return std::atomic_ref(word).load(); }
 void store(std::uint64_t& word, std::uint64_t value) { std::atomic_ref(word).store(value); }
 static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
 
+/// A rank that finishes no step while another goes on by so many isn't waited for: it has no part in the steps.
+constexpr std::uint64_t most_behind = 16;
+
 }  // namespace
 
 struct alignas(64) ControlWords {
@@ -46,10 +51,13 @@ namespace {
 std::size_t size_for(std::uint32_t ranks) { return sizeof(ControlWords) + std::size_t{ranks} * sizeof(RankWords); }
 
 os::Fd make_file(std::uint32_t ranks) {
-  const int fd = ::memfd_create("ckpt-run-control", MFD_CLOEXEC);
+  const int fd = ::memfd_create("ckpt-run-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) os::throw_errno(errno, "cannot make shared memory");
   os::Fd file(fd);
   if (::ftruncate(fd, static_cast<off_t>(size_for(ranks))) != 0) os::throw_errno(errno, "cannot size shared memory");
+  // A rank that cut it would end whoever looks at what is missing then.
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    os::throw_errno(errno, "cannot seal shared memory");
   return file;
 }
 
@@ -86,7 +94,11 @@ RankWords& ControlMapping::rank(std::uint32_t local_rank) const {
 }
 
 ControlPage::ControlPage(std::uint32_t ranks)
-    : ranks_(ranks), file_(make_file(ranks)), mapping_(file_, size_for(ranks), "shared memory") {
+    : ranks_(ranks),
+      file_(make_file(ranks)),
+      mapping_(file_, size_for(ranks), "shared memory"),
+      finished_before_(ranks),
+      has_left_(ranks) {
   store(mapping_.words().ranks, ranks);
   store(mapping_.words().magic, magic);
 }
@@ -102,36 +114,56 @@ bool ControlPage::has_any_joined() const {
   return false;
 }
 
+std::uint64_t ControlPage::finished(std::uint32_t local_rank) const {
+  const std::uint64_t told = load(mapping_.rank(local_rank).finished);
+  // What no store has room for isn't a step.
+  return told <= max_step + 1 ? told : 0;
+}
+
 std::optional<std::uint64_t> ControlPage::last_step(std::uint32_t local_rank) const {
-  const std::uint64_t finished = load(mapping_.rank(local_rank).finished);
-  if (finished == 0) return std::nullopt;
-  return finished - 1;
+  const std::uint64_t told = finished(local_rank);
+  if (told == 0) return std::nullopt;
+  return told - 1;
 }
 
 std::uint64_t ControlPage::next_step() const {
   std::uint64_t next = 0;
-  for (std::uint32_t rank = 0; rank < ranks_; ++rank) next = std::max(next, load(mapping_.rank(rank).finished));
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) next = std::max(next, finished(rank));
   return next;
 }
 
 bool ControlPage::propose(Request request, std::uint64_t step) {
-  store(mapping_.words().request, static_cast<std::uint64_t>(request));
-  store(mapping_.words().proposed, step + 1);
+  ControlWords& words = mapping_.words();
+  // Whoever still takes the one before, takes all of it.
+  store(words.agreed, 0);
+  store(words.request, static_cast<std::uint64_t>(request));
+  proposed_ = step + 1;
+  is_agreed_ = false;
+  store(words.proposed, proposed_);
   return next_step() <= step;
 }
 
-void ControlPage::agree() { store(mapping_.words().agreed, load(mapping_.words().proposed)); }
+void ControlPage::agree() {
+  if (proposed_ == 0 || std::exchange(is_agreed_, true)) return;
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) finished_before_[rank] = finished(rank);
+  store(mapping_.words().agreed, proposed_);
+}
+
+bool ControlPage::is_awaited(std::uint32_t local_rank) const {
+  if (!has_joined(local_rank) || has_left_[local_rank] || load(mapping_.rank(local_rank).answered) == proposed_)
+    return false;
+  return finished(local_rank) != finished_before_[local_rank] || next_step() < proposed_ + most_behind;
+}
 
 bool ControlPage::is_answered() {
-  ControlWords& words = mapping_.words();
-  const std::uint64_t proposed = load(words.proposed);
-  if (proposed == 0) return true;
-  if (load(words.agreed) != proposed) return false;
+  if (proposed_ == 0) return true;
+  if (!is_agreed_) return false;
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (has_joined(rank) && load(mapping_.rank(rank).answered) != proposed) return false;
+    if (is_awaited(rank)) return false;
   }
   // Who joins later is not asked for what is over.
-  store(words.proposed, 0);
+  proposed_ = 0;
+  store(mapping_.words().proposed, 0);
   return true;
 }
 
@@ -148,8 +180,9 @@ Request RankPage::finish(std::uint64_t step) {
   for (auto pause = std::chrono::microseconds(10);; pause = std::min(2 * pause, std::chrono::microseconds(1000))) {
     const std::uint64_t proposed = load(words.proposed);
     if (proposed == 0 || proposed == load(own_->answered) || step + 1 < proposed) return Request::none;
+    // Read first: once the next one is proposed, this one isn't agreed any more.
+    const auto request = static_cast<Request>(load(words.request));
     if (load(words.agreed) == proposed) {
-      const auto request = static_cast<Request>(load(words.request));
       store(own_->answered, proposed);
       return request;
     }

@@ -7,7 +7,8 @@
 // later one is proposed. As each side writes before it looks, no rank can have gone past a step that is agreed. A rank
 // that comes to a step that is proposed waits until that is settled, microseconds as a rule.
 //
-// Each word has one writer. Steps are kept plus one, so that zero means none.
+// Each word has one writer. Steps are kept plus one, so that zero means none. The supervisor believes nothing that is
+// written there but what ranks say of themselves, and of that nothing that can't be.
 #pragma once
 
 #include "os/fd.hpp"
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ckpt::run {
 
@@ -62,17 +64,27 @@ class ControlPage {
   [[nodiscard]] std::uint64_t next_step() const;
 
   /// Asks for `request` at the first step from `step` on, without its being settled. False: a rank has finished that
-  /// step, so a later one has to be proposed. One request at a time: the one before must be answered.
+  /// step, so a later one has to be proposed. One request at a time: what was asked for before, and not answered, is
+  /// withdrawn.
   [[nodiscard]] bool propose(Request request, std::uint64_t step);
   /// Settles what was proposed.
   void agree();
-  /// True if nothing is asked for, or all ranks that have joined know.
+  /// True if nothing is asked for, or all ranks know that have joined, live and take part in the steps.
   [[nodiscard]] bool is_answered();
+  /// It has ended, and answers nothing any more.
+  void set_left(std::uint32_t local_rank) { has_left_[local_rank] = true; }
 
  private:
+  [[nodiscard]] std::uint64_t finished(std::uint32_t local_rank) const;
+  [[nodiscard]] bool is_awaited(std::uint32_t local_rank) const;
+
   std::uint32_t ranks_;
   os::Fd file_;
   ControlMapping mapping_;
+  std::uint64_t proposed_ = 0;  ///< as in the page, where anyone may write
+  bool is_agreed_ = false;
+  std::vector<std::uint64_t> finished_before_;  ///< when it was agreed
+  std::vector<bool> has_left_;
 };
 
 /// A rank's side. Not thread-safe.

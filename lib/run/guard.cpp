@@ -31,6 +31,12 @@ sigset_t set_of(const std::vector<int>& signals) {
   return set;
 }
 
+void take_default(int signal) {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  if (::sigaction(signal, &action, nullptr) != 0) os::throw_errno(errno, "cannot set what a signal does");
+}
+
 void adopt_orphans() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) os::throw_errno(errno, "cannot become the parent of orphans");
 }
@@ -52,6 +58,8 @@ void adopt_orphans() {
   adopt_orphans();
   // Who kills by name means this one's parent, and that is cleaned up after only if this one isn't killed as well.
   (void)::prctl(PR_SET_NAME, "ckpt-ranks");
+  // In a group of its own it's in the background, and `stty tostop` would stop it at its first message.
+  ::signal(SIGTTOU, SIG_IGN);
   const os::Fd signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signal_fd.valid()) os::throw_errno(errno, "cannot watch signals");
   const GuardedEnd end = work({.signal_fd = signal_fd.get(), .lifeline_fd = lifeline.get()});
@@ -81,6 +89,8 @@ GuardedEnd wait_for(pid_t child, const sigset_t& signals) {
 GuardedEnd guard(const std::vector<int>& signals, const std::function<GuardedEnd(const Guarded&)>& work) {
   const sigset_t set = set_of(signals);
   if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) os::throw_errno(errno, "cannot block signals");
+  // Inherited as ignored, the kernel would reap children itself and tell of none.
+  take_default(SIGCHLD);
   adopt_orphans();
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) os::throw_errno(errno, "cannot make a pipe");

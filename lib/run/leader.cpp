@@ -18,18 +18,23 @@ constexpr std::chrono::seconds first_settling(5);
 constexpr std::chrono::seconds settling(1);
 /// One of a fixed number of nodes that was there before is waited for so long, until it has been started again.
 constexpr Seconds return_patience(60);
+/// When the grace is over: for what is staged, and to see what is durable.
+constexpr std::chrono::seconds last_look(10);
 
 template <class D>
 std::chrono::steady_clock::duration ticks(D duration) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
 }
 
+template <class T>
+json optional_json(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+
 json to_json(const StoreNews& news) {
-  return {{"newest", news.newest ? json(*news.newest) : json()},
-          {"stored_bytes", news.stored_bytes},
-          {"has_older", news.has_older},
-          {"free_bytes", news.free_bytes},
-          {"highest_attempt", news.highest_attempt.value_or(0)}};
+  return {{"newest", optional_json(news.newest)}, {"save_seconds", optional_json(news.save_seconds)},
+          {"stored_bytes", news.stored_bytes},    {"has_older", news.has_older},
+          {"free_bytes", news.free_bytes},        {"highest_attempt", optional_json(news.highest_attempt)}};
 }
 
 json to_json(const Recovery& recovery) {
@@ -37,27 +42,29 @@ json to_json(const Recovery& recovery) {
   for (const auto& passed : recovery.passed_over)
     passed_over.push_back({{"step", passed.step}, {"reason", passed.reason}});
   return {{"attempt", recovery.attempt},
-          {"step", recovery.step ? json(*recovery.step) : json()},
+          {"step", optional_json(recovery.step)},
           {"passed_over", std::move(passed_over)},
           {"mended", recovery.mended}};
 }
 
-std::optional<std::uint64_t> optional_number(const json& value) {
+template <class T>
+std::optional<T> optional_from(const json& value) {
   if (value.is_null()) return std::nullopt;
-  return value.get<std::uint64_t>();
+  return value.get<T>();
 }
 
 StoreNews news_from(const json& value) {
-  return {.newest = optional_number(value.at("newest")),
+  return {.newest = optional_from<std::uint64_t>(value.at("newest")),
+          .save_seconds = optional_from<double>(value.at("save_seconds")),
           .stored_bytes = value.at("stored_bytes").get<std::uint64_t>(),
           .has_older = value.at("has_older").get<bool>(),
           .free_bytes = value.at("free_bytes").get<std::uint64_t>(),
-          .highest_attempt = value.at("highest_attempt").get<std::uint64_t>()};
+          .highest_attempt = optional_from<std::uint64_t>(value.at("highest_attempt"))};
 }
 
 Recovery recovery_from(const json& value) {
   Recovery recovery{.attempt = value.at("attempt").get<std::uint64_t>(),
-                    .step = optional_number(value.at("step")),
+                    .step = optional_from<std::uint64_t>(value.at("step")),
                     .mended = value.at("mended").get<std::vector<std::string>>()};
   for (const json& passed : value.at("passed_over"))
     recovery.passed_over.push_back(
@@ -88,6 +95,7 @@ Leader::Leader(const RunOptions& options, Board& board, RunObserver& observer)
       task_(options.store, Seconds(options.store_seconds)),
       began_(std::chrono::steady_clock::now()),
       durable_at_(began_),
+      started_at_(began_),
       next_growth_(began_) {}
 
 void Leader::take(const StoreNews& news, Time now) {
@@ -121,7 +129,7 @@ void Leader::rest() {
   enough_since_.reset();
   waiting_since_.reset();
   poisoned_.reset();
-  grace_end_.reset();
+  if (!ends()) grace_end_.reset();
   some_joined_.reset();
   joined_end_.reset();
 }
@@ -142,11 +150,7 @@ void Leader::decide() {
 // From ready nodes to a generation that runs.
 
 bool Leader::gather(Time now) {
-  if (is_wanted(Request::stop) && !job_.outcome) {
-    rest();
-    end(RunOutcome::preempted, "asked to end before any rank ran");
-    return true;
-  }
+  if (end_between(now)) return true;
   for (const NodeState& state : board_.nodes()) {
     // Where nodes come and go, it's no one's trouble but its own.
     if (state.trouble.empty() || job_.outcome || !options_.cluster.empty()) continue;
@@ -187,6 +191,30 @@ bool Leader::gather(Time now) {
   if (!job_.outcome && nodes.size() < rules_.most_nodes && now - *enough_since_ < patience) return false;
   begin_look();
   return false;
+}
+
+/// Asked to end while no rank runs.
+bool Leader::end_between(Time now) {
+  if (is_wanted(Request::stop) && !job_.outcome) {
+    const bool has_failed = job_.failure.has_value();
+    rest();
+    if (!has_failed) {
+      end(RunOutcome::preempted, "asked to end before any rank ran");
+      return true;
+    }
+    // What a failed attempt has staged is worth a last save.
+    job_.outcome = RunOutcome::preempted;
+    job_.failure.reset();
+    stop_to("asked to end after a failure");
+    return true;
+  }
+  if (!ends()) return false;
+  if (!grace_end_) grace_end_ = now + ticks(Seconds(options_.grace_seconds));
+  if (now < *grace_end_ + last_look) return false;
+  const bool is_safe = !job_.reached || durable_ >= job_.reached;
+  rest();
+  end(*job_.outcome, job_.why, is_safe);
+  return true;
 }
 
 bool Leader::are_ready() const {
@@ -232,6 +260,12 @@ void Leader::judge(const StoreNews& news, Time now) {
     begin_recovery();
     return;
   }
+  // Two that take turns would never end: each takes the other's saves for its own failures.
+  if (rules_.most_nodes == 1 && news.highest_attempt > std::max(opened_, job_.generation))
+    throw Error(Errc::exists,
+                fmt::format("another job has opened store '{}' with attempt {}, and this one's attempt {} is over: {}",
+                            options_.store, *news.highest_attempt, job_.generation, job_.failure->detail))
+        .with_hint("a store serves one job at a time; start this one again if the other has ended");
   Retries retries(retry_rules(options_), job_.retries);
   const auto verdict = retries.count(job_.resume_step, news.newest);
   job_.retries = retries.counts();
@@ -297,6 +331,7 @@ void Leader::begin_recovery() {
 
 void Leader::start(const Recovery& recovery, Time now) {
   stage_ = Stage::waiting;
+  opened_ = recovery.attempt;
   enough_since_.reset();
   for (const auto& passed : recovery.passed_over)
     observer_.event({.kind = RunEventKind::passed_over,
@@ -342,9 +377,11 @@ void Leader::start(const Recovery& recovery, Time now) {
     observer_.event(event);
   }
   if (job_.failure) {
-    account_.lost_seconds += Seconds(now - durable_at_).count();
+    // What was lost before is counted already.
+    account_.lost_seconds += Seconds(now - std::max(durable_at_, started_at_)).count();
     if (job_.reached) account_.steps_redone += *job_.reached - std::min(*job_.reached, job_.resume_step.value_or(0));
   }
+  started_at_ = now;
   job_.failure.reset();
   job_.reached.reset();
   job_.is_counted = false;
@@ -386,8 +423,16 @@ bool Leader::run(Time now) {
     stop_to(fmt::format("asked to end, and the ranks hadn't ended after {:.0f} s", options_.grace_seconds));
     return true;
   }
+  if (!have_all_begun()) return end_before_start();
   if (settle_proposal() || tell_stragglers(now)) return true;
   return ask_as_due(now);
+}
+
+bool Leader::end_before_start() {
+  if (!is_wanted(Request::stop)) return false;
+  job_.outcome = RunOutcome::preempted;
+  stop_to("asked to end before all ranks ran");
+  return true;
 }
 
 std::optional<RunFailure> Leader::find_failure() const {
@@ -494,6 +539,12 @@ bool Leader::could_grow() const {
   const auto nodes = sharing();
   return possible && possible->world_size > job_.world_size &&
          std::all_of(nodes.begin(), nodes.end(), [](const NodeState* state) { return state->has_joined; });
+}
+
+bool Leader::have_all_begun() const {
+  const auto nodes = sharing();
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [&](const NodeState* state) { return state->generation == job_.generation; });
 }
 
 std::optional<std::uint64_t> Leader::last_step() const {

@@ -42,12 +42,16 @@ class Leader {
     std::uint64_t steps_redone = 0;
   };
   [[nodiscard]] const Account& account() const { return account_; }
+  /// The newest checkpoint that can be gone on from, as far as that has been seen.
+  [[nodiscard]] std::optional<std::uint64_t> durable() const { return durable_; }
 
  private:
   using Time = std::chrono::steady_clock::time_point;
   enum class Stage { waiting, looking, pausing, numbering, recovering };
 
   bool gather(Time now);
+  bool end_between(Time now);
+  bool end_before_start();
   bool run(Time now);
   bool stop(Time now);
 
@@ -65,6 +69,7 @@ class Leader {
   [[nodiscard]] std::optional<RunFailure> find_failure() const;
   [[nodiscard]] bool are_all(NodePhase phase) const;
   [[nodiscard]] std::vector<NodeState> nodes_to_deal_to() const;
+  [[nodiscard]] bool have_all_begun() const;
   [[nodiscard]] bool could_grow() const;
   [[nodiscard]] const NodeState* node(const Share& share) const;
   [[nodiscard]] std::vector<const NodeState*> sharing() const;
@@ -98,6 +103,7 @@ class Leader {
   std::optional<Time> failed_at_;
   std::optional<std::uint64_t> poisoned_;
   std::uint64_t least_generation_ = 1;
+  std::uint64_t opened_ = 0;  ///< the last attempt that was opened here, run or not
 
   // Of one that runs.
   std::optional<Time> grace_end_;
@@ -107,6 +113,7 @@ class Leader {
   std::optional<std::uint64_t> durable_;
   std::optional<double> save_seconds_;
   Time durable_at_;
+  Time started_at_;  ///< the last attempt
   std::optional<Time> next_save_;
   Time next_growth_;
   std::uint32_t failures_ = 0;

@@ -94,9 +94,10 @@ bool Leader::ask_as_due(Time now) {
     decide();
     return true;
   }
-  if (job_.proposal.request != Request::none || !can_ask(now)) return false;
+  if (job_.proposal.request == Request::stop || !can_ask(now)) return false;
   if (ends()) return propose(Request::stop, now);
   if (now >= next_growth_ && could_grow()) return propose(Request::stop, now);
+  if (job_.proposal.request != Request::none) return false;
   if (!options_.interval_seconds && !options_.interval_auto) return false;
   if (!next_save_) next_save_ = now + ticks(Seconds(job_.interval_seconds.value_or(first_interval)));
   if (now < *next_save_) return false;

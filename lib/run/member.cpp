@@ -119,7 +119,7 @@ bool Member::turn(Clock::time_point now) {
     const Share* const share = job->share_of(state_);
     const bool is_current = job->phase == JobPhase::run && job->generation == state_.generation;
     if (group_ && !is_current) kill_ranks();
-    if (state_.phase == NodePhase::preparing) prepare(now);
+    if (state_.phase == NodePhase::preparing) prepare(*job, now);
     if (state_.phase == NodePhase::ready && job->phase == JobPhase::run && share != nullptr &&
         job->generation > state_.generation)
       begin(*job, *share);
@@ -132,8 +132,8 @@ bool Member::turn(Clock::time_point now) {
 
 // Between generations.
 
-void Member::prepare(Clock::time_point now) {
-  is_checked_ |= !health_.has_command();
+void Member::prepare(const JobState& job, Clock::time_point now) {
+  is_checked_ |= !health_.has_command() || job.outcome.has_value();
   if (!is_checked_ && !health_.is_running() && now >= next_check_) check_slots(now);
   if (const auto result = task_.turn(now, observer_)) {
     is_drained_ = true;
@@ -151,6 +151,7 @@ void Member::prepare(Clock::time_point now) {
 void Member::check_slots(Clock::time_point now) {
   // Those that are left out are looked at while the others run, unless they're needed.
   const auto in_use = slots_.usable();
+  checks_all_ = true;
   health_.start(in_use.size() >= options_.min_ranks ? in_use : all_slots(options_.max_ranks));
   next_check_ = now + std::chrono::duration_cast<Clock::duration>(Seconds(options_.health_seconds));
 }
@@ -173,6 +174,8 @@ void Member::take_health() {
     state_.ranks = usable;
     return;
   }
+  // It was about slots that are left out, and begun while the others ran.
+  if (!std::exchange(checks_all_, false)) return;
   is_checked_ = usable >= options_.min_ranks;
   checks_in_vain_ = is_checked_ ? 0 : checks_in_vain_ + 1;
   if (is_checked_) {
@@ -286,6 +289,7 @@ void Member::watch(const JobState& job, Clock::time_point now) {
   }
   const auto out = slots_.left_out();
   if (!out.empty() && health_.has_command() && !health_.is_running() && now >= next_check_) {
+    checks_all_ = false;
     health_.start(out);
     next_check_ = now + std::chrono::duration_cast<Clock::duration>(Seconds(options_.health_seconds));
   }
@@ -329,13 +333,17 @@ void Member::stop_ranks(std::optional<std::uint32_t> silent) {
   group_->signal(options_.stop_signal, silent);
   if (silent) end_silent(*silent);
   if (options_.stop_signal != SIGKILL) wait_for_end(stop_patience);
+  kill_the_rest();
+  listen();
+}
+
+void Member::kill_the_rest() {
   std::set<pid_t> spared;
   for (const pid_t pid : household_.helpers()) spared.insert(pid);
   const auto stuck =
       kill_all_below(spared, kill_patience, [&](pid_t pid, int status) { household_.set_ended(pid, status); });
   for (const pid_t pid : stuck)
     observer_.warning(fmt::format("process {} cannot be killed: it hangs in the kernel", pid));
-  listen();
 }
 
 void Member::end_silent(std::uint32_t local_rank) {
@@ -366,7 +374,12 @@ void Member::publish_trouble(const std::string& why) {
 }
 
 void Member::kill_ranks() {
-  if (group_) stop_ranks(std::nullopt);
+  if (group_) {
+    stop_ranks(std::nullopt);
+  } else {
+    // A group that couldn't be started whole has left some.
+    kill_the_rest();
+  }
   group_.reset();
   state_.phase = NodePhase::preparing;
   is_checked_ = false;

@@ -51,12 +51,13 @@ class Member {
   [[nodiscard]] std::vector<RunRank> ranks(Clock::time_point now) const;
 
  private:
-  void prepare(Clock::time_point now);
+  void prepare(const JobState& job, Clock::time_point now);
   void begin(const JobState& job, const Share& share);
   void start(const JobState& job, const Share& share);
   void watch(const JobState& job, Clock::time_point now);
   void fail(RunFailure failure);
   void stop_ranks(std::optional<std::uint32_t> silent);
+  void kill_the_rest();
   void end_silent(std::uint32_t local_rank);
   void wait_for_end(Clock::duration patience);
   void listen();
@@ -76,6 +77,7 @@ class Member {
   std::optional<RankGroup> group_;
 
   bool is_checked_ = false;  ///< slots, since the last generation
+  bool checks_all_ = false;  ///< the check that runs is of all slots in use
   bool is_drained_ = false;  ///< the spool
   bool is_restored_ = false;
   std::uint32_t checks_in_vain_ = 0;

@@ -18,15 +18,28 @@ struct Received {
   bool trusted = false;
 };
 
+/// Who sends some, as sd_notify_barrier(3) does, waits for their end.
+void close_descriptors(const cmsghdr& part) {
+  const std::size_t count = (part.cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (std::size_t i = 0; i < count; ++i) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(&part) + i * sizeof fd, sizeof fd);
+    const os::Fd closed(fd);
+  }
+}
+
 bool is_ours(const msghdr& message) {
+  bool found = false;
   for (const cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(const_cast<msghdr*>(&message), const_cast<cmsghdr*>(part))) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_CREDENTIALS) continue;
+    if (part->cmsg_level != SOL_SOCKET) continue;
+    if (part->cmsg_type == SCM_RIGHTS) close_descriptors(*part);
+    if (part->cmsg_type != SCM_CREDENTIALS) continue;
     ucred sender{};
     std::memcpy(&sender, CMSG_DATA(part), sizeof sender);
-    return sender.uid == 0 || sender.uid == ::geteuid();
+    found = sender.uid == 0 || sender.uid == ::geteuid();
   }
-  return false;
+  return found;
 }
 
 Received receive_into(int fd, std::span<char> buffer) {

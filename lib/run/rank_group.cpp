@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/rank_group.hpp"
 
-#include "os/small_file.hpp"
 #include "run/processes.hpp"
+
+#include <ckpt/address.hpp>
 
 #include <fcntl.h>
 #include <fmt/chrono.h>
@@ -21,6 +22,8 @@ namespace ckpt::run {
 namespace {
 
 constexpr std::size_t shown_lines = 20;
+/// In one turn.
+constexpr int most_notices = 256;
 
 bool is_well(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 
@@ -48,9 +51,14 @@ void RankGroup::start(std::uint32_t local_rank) {
   os::Fd write_end;
   if (!settings_.log_directory.empty()) {
     const std::string directory = fmt::format("{}/attempt-{}", settings_.log_directory, round_.attempt);
-    os::make_directories(directory);
     rank.log = std::make_unique<RankLog>(fmt::format("{}/rank-{}.log", directory, round_.first_rank + local_rank),
                                          settings_.log_limits);
+    try {
+      rank.log->open();
+    } catch (const Error&) {
+      // A disk that is full by now is no reason to stop a training: it's tried again with the first output.
+      if (settings_.job.restarts == 0) throw;
+    }
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) os::throw_errno(errno, "cannot make a pipe");
     rank.output = os::Fd(ends[0]);
@@ -75,7 +83,12 @@ void RankGroup::add_to(std::vector<pollfd>& watched) const {
 std::optional<std::string> RankGroup::listen() {
   std::optional<std::string> trouble;
   for (Rank& rank : ranks_) {
-    while (const auto notice = rank.socket.receive()) take(rank, *notice);
+    // Bounded, as its output is: one that speaks without end isn't the only one to be heard.
+    for (int turn = 0; turn < most_notices; ++turn) {
+      const auto notice = rank.socket.receive();
+      if (!notice) break;
+      take(rank, *notice);
+    }
     if (!read_output(rank)) trouble = fmt::format("cannot write '{}': output is lost", rank.log->path());
   }
   return trouble;
@@ -86,7 +99,7 @@ void RankGroup::take(Rank& rank, const Notice& notice) {
   if (notice.status) {
     const StatusNumbers numbers = parse_status(*notice.status);
     rank.text = *notice.status;
-    if (numbers.step) rank.step = numbers.step;
+    if (numbers.step && *numbers.step <= max_step) rank.step = numbers.step;
     if (numbers.loss) rank.loss = numbers.loss;
   }
   rank.gives_up |= notice.gives_up;
@@ -123,7 +136,9 @@ bool RankGroup::set_ended(pid_t pid, int status) {
   rank->pid = -1;
   rank->status = status;
   rank->deadline.reset();
-  if (!is_well(status)) dead_.push_back(static_cast<std::uint32_t>(rank - ranks_.begin()));
+  const auto index = static_cast<std::uint32_t>(rank - ranks_.begin());
+  control_.set_left(index);
+  if (!is_well(status)) dead_.push_back(index);
   return true;
 }
 

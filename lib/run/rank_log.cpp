@@ -1,28 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/rank_log.hpp"
 
+#include "os/small_file.hpp"
+
 #include <fcntl.h>
 #include <algorithm>
 #include <cstdio>
 #include <span>
-#include <utility>
 
 namespace ckpt::run {
 namespace {
 
+constexpr std::size_t longest_line = 2000;
 constexpr std::size_t remembered = std::size_t{64} << 10U;
 
 os::Fd open_log(const std::string& path) { return os::open(path, O_WRONLY | O_CREAT | O_APPEND, 0666); }
 
 }  // namespace
 
-RankLog::RankLog(std::string path, LogLimits limits) : path_(std::move(path)), limits_(limits), file_(open_log(path_)) {
+void RankLog::open() {
+  if (const auto slash = path_.rfind('/'); slash != std::string::npos) os::make_directories(path_.substr(0, slash));
+  file_ = open_log(path_);
   size_ = static_cast<std::uint64_t>(os::stat_of(file_, path_).st_size);
 }
 
 bool RankLog::write(std::string_view output) {
   remember(output);
   try {
+    if (!file_.valid()) open();
     if (size_ > 0 && size_ + output.size() > limits_.file_bytes) rotate();
     os::write_all(file_, std::as_bytes(std::span(output)), path_);
     size_ += output.size();
@@ -53,7 +58,9 @@ std::vector<std::string> RankLog::last_lines(std::size_t count) const {
   while (lines.size() < count && end > 0) {
     const std::size_t before = recent_.rfind('\n', end - 1);
     const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-    lines.push_back(recent_.substr(begin, end - begin));
+    // Of a line without end, as progress bars draw, the end is what counts.
+    const std::size_t size = std::min(end - begin, longest_line);
+    lines.push_back(recent_.substr(end - size, size));
     if (begin == 0) break;
     end = before;
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ckpt::run {
@@ -18,13 +19,15 @@ struct LogLimits {
 
 class RankLog {
  public:
-  /// Throws if the file can't be made. One that is there is gone on with.
-  RankLog(std::string path, LogLimits limits);
+  RankLog(std::string path, LogLimits limits) : path_(std::move(path)), limits_(limits) {}
 
+  /// Makes the file, and its directory. One that is there is gone on with. Throws if that can't be; the first write
+  /// tries it again.
+  void open();
   /// A log that can't be written is no reason to stop a training: false, and what is said is lost.
   [[nodiscard]] bool write(std::string_view output);
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// The last lines, the last one perhaps without its end.
+  /// The last lines, the last one perhaps without its end, long ones without their beginning.
   [[nodiscard]] std::vector<std::string> last_lines(std::size_t count) const;
 
  private:

@@ -78,7 +78,7 @@ class Supervisor final : public Household {
   RunReport run() {
     try {
       while (!is_killed_ && !is_over() && !is_unwanted()) turn();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       member_.kill_ranks();
       // Where nodes come and go, the others go on without this one.
       if (board_->leads() && (options_.cluster.empty() || is_leaders_)) leader_.give_up(error.what());
@@ -188,9 +188,10 @@ class Supervisor final : public Household {
   }
 
   void take(const StoreNews& news, Clock::time_point now) {
-    if (news.newest > durable_) {
-      durable_ = news.newest;
-      durable_at_ = now;
+    if (news.newest != durable_) durable_at_ = now;
+    durable_ = news.newest;
+    if (news.newest > furthest_) {
+      furthest_ = news.newest;
       member_.forgive();
     }
     leader_.take(news, now);
@@ -213,8 +214,10 @@ class Supervisor final : public Household {
 
   [[nodiscard]] RunReport report() const {
     const auto now = Clock::now();
-    RunReport report{
-        .durable_step = durable_, .signal = signal_, .seconds = Seconds(now - began_).count(), .state = state(now)};
+    RunReport report{.durable_step = board_->leads() ? leader_.durable() : durable_,
+                     .signal = signal_,
+                     .seconds = Seconds(now - began_).count(),
+                     .state = state(now)};
     if (const auto& job = board_->job()) {
       report.outcome = job->outcome.value_or(RunOutcome::finished);
       report.detail = job->why;
@@ -248,7 +251,8 @@ class Supervisor final : public Household {
   bool is_leaders_ = false;                    ///< what is thrown now
   std::optional<Clock::time_point> asked_at_;  ///< to end
   int signal_ = SIGTERM;
-  std::optional<std::uint64_t> durable_;
+  std::optional<std::uint64_t> durable_;   ///< the newest now
+  std::optional<std::uint64_t> furthest_;  ///< the newest there has been
   std::optional<Clock::time_point> durable_at_;
 };
 

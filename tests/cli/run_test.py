@@ -54,7 +54,10 @@ def attempts():
 
 
 def log(attempt, rank):
-    with open(f"logs/attempt-{attempt}/rank-{rank}.log") as file:
+    name = f"logs/attempt-{attempt}/rank-{rank}.log"
+    if not os.path.exists(name):
+        return ""
+    with open(name) as file:
         return file.read()
 
 
@@ -76,10 +79,11 @@ def damage(step):
 class Running:
     """ckpt-run in the background, with the events of its standard error."""
 
-    def __init__(self, *options, command):
+    def __init__(self, *options, command, env=None):
         self.errors = open("errors", "w+")
         self.process = subprocess.Popen(["ckpt-run", "--store=s", "--log-dir=logs", "--log-json", *QUICK, *options, "--",
-                                         *command], stderr=self.errors, stdin=subprocess.DEVNULL)
+                                         *command], stderr=self.errors, stdin=subprocess.DEVNULL,
+                                        env=dict(os.environ, **(env or {})))
 
     def __enter__(self):
         return self
@@ -96,8 +100,12 @@ class Running:
 
     def wait_for(self, condition, what):
         deadline = time.monotonic() + 60
-        while not condition():
-            check(self.process.poll() is None, f"it ended before {what}: {self.process.returncode}")
+        while True:
+            # In this order: the last that it did may be what is waited for.
+            has_ended = self.process.poll() is not None
+            if condition():
+                return
+            check(not has_ended, f"it ended before {what}: {self.process.returncode}")
             check(time.monotonic() < deadline, f"{what} never came")
             time.sleep(0.02)
 
@@ -192,6 +200,7 @@ def test_no_progress_ends_it_and_says_so():
     done = job("--json", rank_options=("--fail=*,0,1,exit-9",), expect=(9,))
     summary = json.loads(done.stdout.splitlines()[-2])
     check(summary["outcome"] == "no_progress" and "without a new checkpoint" in summary["detail"], summary)
+    check(summary["lost_seconds"] <= summary["seconds"], "some time is lost twice")
     check(len(events(done, "failed")) == 3, done.stderr)
 
 
@@ -414,10 +423,12 @@ def test_a_slot_that_keeps_failing_is_left_out_and_comes_back_when_it_passes():
     with Running(*options, command=("sh", "-c", script)) as running:
         running.wait_for(lambda: running.events("left_out"), "a slot left out")
         running.wait_for(lambda: [e for e in running.events("restored") if e["ranks"] == 2], "two ranks")
+        two = only([e for e in running.events("restored") if e["ranks"] == 2])
+        for rank in (0, 1):
+            running.wait_for(lambda: "goes on" in log(two["attempt"], rank), "a rank that has looked")
         os.remove("unfit")
         running.wait_for(lambda: [e for e in running.events("resized") if e["ranks"] == 3], "three ranks again")
         check(running.end() == 0, running.process.returncode)
-        two = only([e for e in running.events("restored") if e["ranks"] == 2])
         check("devices 0,2" in log(two["attempt"], 0), log(two["attempt"], 0))
 
 
@@ -440,6 +451,13 @@ def test_logs_are_rotated_by_size():
     check(all(os.path.getsize(f"logs/attempt-1/{name}") <= 75000 for name in os.listdir("logs/attempt-1")), "too long")
 
 
+def test_of_a_line_that_never_ends_the_end_is_shown():
+    done = ckpt_run("--max-restarts=0", command=("sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; printf end; exit 3"),
+                    expect=(3,))
+    shown = only(events(done, "output"))["message"]
+    check(len(shown) < 2100 and shown.endswith("xend"), f"{len(shown)}: {shown[:100]}")
+
+
 def test_metrics_tell_steps_losses_and_restarts_by_cause():
     job("--metrics-file=m.prom", rank_options=("--save-every=1", "--fail=1,1,4,kill"))
     with open("m.prom") as file:
@@ -448,6 +466,13 @@ def test_metrics_tell_steps_losses_and_restarts_by_cause():
     for line in (f'ckpt_run_restarts_total{{store="{store}",cause="signal"}} 1', f'ckpt_run_attempt{{store="{store}"}} 2'):
         check(line in text, text)
     check("ckpt_run_lost_seconds_total" in text and "ckpt_run_steps_redone_total" in text, text)
+
+
+def test_metrics_are_text_whatever_the_store_is_called():
+    store = b"s\xff\n\"x"
+    run("ckpt-run", b"--store=" + store, "--metrics-file=m.prom", "--", "true")
+    with open("m.prom", encoding="utf-8") as file:
+        check('/s?\\n\\"x"} 1\n' in file.read(), open("m.prom").read())
 
 
 def hanging():
@@ -472,11 +497,144 @@ def test_a_store_that_hangs_later_lets_the_ranks_run_and_then_ends_it():
     check(os.path.exists("ran"), "the ranks were not left alone")
 
 
+def run_with_ignored(signal_number, *command, **more):
+    def ignore():
+        signal.signal(signal_number, signal.SIG_IGN)
+    return subprocess.run(["ckpt-run", "--store=s", *QUICK, "--", *command], preexec_fn=ignore, timeout=30,
+                          stdin=subprocess.DEVNULL, **more)
+
+
+def test_started_with_sigchld_ignored_it_sees_the_end_all_the_same():
+    check(run_with_ignored(signal.SIGCHLD, "true").returncode == 0, "another status")
+
+
+def test_a_hang_up_that_nohup_set_aside_does_not_reach_the_ranks():
+    done = run_with_ignored(signal.SIGHUP, "sh", "-c", "kill -HUP $(ps -o ppid= $PPID); sleep 0.5; touch lived",
+                            stderr=subprocess.PIPE)
+    check(done.returncode == 0 and os.path.exists("lived") and not done.stderr, done.stderr)
+
+
+def test_as_first_process_of_a_container_it_ends_with_the_status_of_a_signal():
+    if os.geteuid() != 0:
+        raise Skip("a namespace needs root")
+    done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "ckpt-run", "--store=s", "--", "sh", "-c",
+                           "kill -TERM 1; sleep 10"], stderr=subprocess.PIPE, timeout=30)
+    check((done.returncode, done.stderr) == (128 + signal.SIGTERM, b""), done)
+
+
+def test_the_report_knows_the_last_save():
+    done = job("--json", steps=3)
+    check(json.loads(done.stdout.splitlines()[-2])["durable_step"] == 3, done.stdout)
+
+
+def test_two_jobs_in_one_store_do_not_take_turns():
+    with Running("--max-retries-per-step=20", command=(RANK, "--steps=10000", "--save-every=1")) as running:
+        running.wait_for(lambda: running.events("durable"), "a save")
+        ckpt_run(command=(RANK, "--steps=40", "--save-every=1"), timeout=60)
+        check(running.end() == 2, running.process.returncode)
+        check("another job has opened store" in only(running.events("error"))["message"], running.events("error"))
+        check(len(running.events("failed")) <= 1, running.events("failed"))
+
+
+def test_a_health_check_is_of_no_interest_once_the_job_is_over():
+    done = ckpt_run("--health-check=[ ! -e over ]", "--health-interval=20", command=("touch", "over"))
+    check(not events(done, "left_out"), done.stderr)
+
+
+def test_a_rank_that_has_ended_or_takes_no_part_does_not_keep_others_from_saves():
+    for how in ("exit-0", "idle"):
+        options = ("--steps=100000", "--pause=0.02", f"--fail=*,1,3,{how}")
+        with Running("--nproc=2", "--interval=0.2", "--grace=2", command=(RANK, *options)) as running:
+            running.wait_for(lambda: len(running.events("asked")) > 3, "four saves")
+            running.process.terminate()
+            check(running.end() == -signal.SIGTERM, running.process.returncode)
+
+
+def test_asked_to_end_between_two_attempts_it_says_what_is_not_durable():
+    with Running("--backoff=60", command=(RANK, "--fail=*,0,5,kill", "--fail=*,0,3,kill")) as running:
+        running.wait_for(lambda: running.events("waiting"), "the pause")
+        running.process.terminate()
+        check(running.end() == -signal.SIGTERM, running.process.returncode)
+        check("not durable" in only(running.events("warning"))["message"], running.events("warning"))
+
+
+def test_ranks_that_were_started_go_when_another_can_not_be():
+    os.makedirs("logs/attempt-1/rank-1.log")
+    script = "(setsid sleep 7534 &); sleep 7534"
+    ckpt_run("--nproc=2", command=("sh", "-c", script), expect=(2,))
+    check(not subprocess.run(["pgrep", "-f", "^sleep 7534"], stdout=subprocess.PIPE).stdout, "orphans survive")
+
+
+def test_logs_that_can_not_be_made_any_more_do_not_end_a_training():
+    script = "[ $CKPT_ATTEMPT = 2 ] && touch again && exit 0; rm -r logs; touch logs; exit 1"
+    done = ckpt_run(command=("sh", "-c", script + "; echo x"))
+    check(os.path.exists("again"), done.stderr)
+
+
+def test_descriptors_that_come_with_a_heartbeat_are_closed():
+    # As sd_notify_barrier(3) has it: who sent the pipe waits until it's closed.
+    script = """import array, os, select, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect(os.environ["NOTIFY_SOCKET"].replace("@", chr(0), 1))
+for _ in range(50):
+    read_end, write_end = os.pipe()
+    s.sendmsg([b"BARRIER=1"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [write_end]))])
+    os.close(write_end)
+    assert select.select([read_end], [], [], 10)[0], "no one closes it"
+    os.close(read_end)
+"""
+    ckpt_run(command=("python3", "-c", script))
+
+
+def test_a_rank_that_ruins_what_it_shares_with_ckpt_run_ends_no_one_else():
+    script = """import mmap, os, sys
+with open(os.environ["CKPT_CONTROL"], "r+b") as file:
+    try:
+        file.truncate(0)
+        sys.exit("it can be cut")
+    except PermissionError:
+        pass
+    page = mmap.mmap(file.fileno(), 0)
+    for byte in range(256):
+        for _ in range(20):
+            page[:] = bytes([byte]) * len(page)
+"""
+    ckpt_run("--interval=0.01", command=("python3", "-c", script))
+
+
+def test_what_a_rank_says_without_end_leaves_others_time_to_be_heard():
+    flood = """import os, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect(os.environ["NOTIFY_SOCKET"].replace("@", chr(0), 1))
+os.fork(), os.fork()
+while True:
+    s.send(b"STATUS=step 18446744073709551615")
+"""
+    script = f"""if [ $RANK = 1 ]; then exec {RANK} --steps=20 --fail=*,1,5,exit-3; else exec python3 -c '{flood}'; fi"""
+    with Running("--nproc=2", command=("sh", "-c", script)) as running:
+        running.wait_for(lambda: running.events("failed"), "a failure")
+        check(only(running.events("failed")[:1])["rank"] == 1, running.events("failed"))
+
+
+def test_asked_to_end_while_files_are_restored_it_ends_at_once():
+    environment = dict(hanging(), CKPT_HANG_PATH="restored-here")
+    save_steps(1)
+    open("hangs", "w").close()
+    with Running("--restore-to=restored-here", "--interval=0.01", command=("touch", "ran"), env=environment) as running:
+        running.wait_for(lambda: running.events("restored"), "the choice")
+        time.sleep(0.5)
+        running.process.terminate()
+        check(running.process.wait(timeout=10) == -signal.SIGTERM, running.process.returncode)
+    check(not os.path.exists("ran"), "it ran")
+
+
 def test_usage_errors_are_said():
     for words in (("--", "true"), ("--store=s",), ("--store=s@5", "--", "true"), ("--store=s", "--nproc=3:2", "--", "true"),
                   ("--store=s", "--nproc=0", "--", "true"), ("--store=s", "--json", "--", "true"),
                   ("--store=s", "--stop-signal=NONE", "--", "true"), ("--store=s", "--preempt-signal=KILL", "--", "true"),
-                  ("--store=s", "--nproc=3", "--multiple-of=2", "--", "true")):
+                  ("--store=s", "--nproc=3", "--multiple-of=2", "--", "true"),
+                  ("--store=s", "--heartbeat=9999999999d", "--", "true"), ("--store=s", "--store-timeout=0", "--", "true"),
+                  ("--store=s", "--health-interval=0", "--", "true")):
         run("ckpt-run", *words, expect=(2,), stdout=False, stderr=True)
 
 

@@ -194,3 +194,52 @@ TEST_CASE("control page: what isn't one is refused, and so is a rank that isn't 
   std::ofstream(scratch / "zeros") << std::string(4096, '\0');
   CHECK(code_of(scratch / "zeros", 0) == Errc::malformed);
 }
+
+TEST_CASE("a rank that has left, or takes no part in the steps, isn't waited for") {
+  ControlPage page(3);
+  RankPage first(page.path(), 0);
+  RankPage second(page.path(), 1);
+  RankPage third(page.path(), 2);
+  CHECK(second.finish(0) == Request::none);
+  const std::uint64_t step = ask(page, Request::save, 0);
+  CHECK(step == 1);
+  CHECK(first.finish(step) == Request::save);
+  page.set_left(1);
+  CHECK_FALSE(page.is_answered());
+  CHECK(first.finish(step + 15) == Request::none);
+  CHECK_FALSE(page.is_answered());
+  CHECK(first.finish(step + 16) == Request::none);
+  CHECK(page.is_answered());
+  // It's asked with the others again as soon as it does.
+  CHECK(third.finish(step + 16) == Request::none);
+  CHECK(ask(page, Request::save, 0) == step + 17);
+  CHECK(third.finish(step + 16) == Request::none);
+  CHECK(first.finish(step + 40) == Request::save);
+  CHECK(third.finish(step + 17) == Request::save);
+  CHECK(page.is_answered());
+}
+
+TEST_CASE("a request takes the place of one that isn't answered") {
+  ControlPage page(2);
+  RankPage first(page.path(), 0);
+  RankPage second(page.path(), 1);
+  CHECK(ask(page, Request::save, 0) == 0);
+  CHECK(first.finish(0) == Request::save);
+  CHECK(ask(page, Request::stop, 0) == 1);
+  CHECK(second.finish(0) == Request::none);
+  CHECK(first.finish(1) == Request::stop);
+  CHECK_FALSE(page.is_answered());
+  CHECK(second.finish(1) == Request::stop);
+  CHECK(page.is_answered());
+}
+
+TEST_CASE("what no step can be is not believed") {
+  ControlPage page(2);
+  RankPage liar(page.path(), 0);
+  CHECK(liar.finish(UINT64_MAX - 1) == Request::none);
+  CHECK_FALSE(page.last_step(0));
+  CHECK(page.next_step() == 0);
+  RankPage honest(page.path(), 1);
+  CHECK(ask(page, Request::save, 0) == 0);
+  CHECK(honest.finish(0) == Request::save);
+}

@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "cli/record.hpp"
+#include "cli/text_escape.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -46,7 +47,10 @@ int write_new_file(const std::string& path, std::string_view text) {
 
 std::string MetricsFile::label(std::string_view name, std::string_view value) {
   std::string out = fmt::format("{}=\"", name);
-  for (const char c : value) {
+  // A file that isn't UTF-8 is refused as a whole.
+  const bool is_text = is_utf8(value);
+  for (const char given : value) {
+    const char c = is_text || static_cast<unsigned char>(given) < 0x80 ? given : '?';
     if (c == '\n') {
       out += "\\n";
       continue;
