@@ -94,6 +94,7 @@ bool Leader::ask_as_due(Time now) {
     decide();
     return true;
   }
+  // It may take the place of a save that some do not answer.
   if (job_.proposal.request == Request::stop || !can_ask(now)) return false;
   if (ends()) return propose(Request::stop, now);
   if (now >= next_growth_ && could_grow()) return propose(Request::stop, now);
