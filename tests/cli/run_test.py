@@ -384,6 +384,13 @@ def test_saves_are_asked_for_in_the_given_rhythm():
     check(not run("ckpt-ls", "--pending", "--format=tsv", "s").stdout, "ranks saved different steps")
 
 
+def test_an_automatic_interval_follows_from_what_saves_cost():
+    save_steps(1)
+    ckpt_run("--interval=auto", command=("sh", "-c", 'echo "$CKPT_INTERVAL"'))
+    # A save of some milliseconds, and a failure a day until one is seen: a minute or so.
+    check(1 < float(log(1, 0)) < 3600, log(1, 0))
+
+
 def test_no_orphan_survives_whoever_is_killed():
     for victim in ("ckpt-run", "ckpt-ranks"):
         script = "sleep 7531 & setsid sleep 7532 & (setsid sleep 7533 &) ; touch on; wait"
