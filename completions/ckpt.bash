@@ -13,7 +13,8 @@ _ckpt_options() {
       echo "$common --size= --tensors= --ranks= --seed= --encode= --steps= --saves= --step-time= --threads= --update=
         --mtbf= --path= --plot= --keep -j --jobs=" ;;
     ckpt-run)
-      echo "$common --store= --nproc= --nproc-per-node= --multiple-of= --health-check= --health-interval= --run-id=
+      echo "$common --store= --nproc= --nproc-per-node= --multiple-of= --health-check= --health-interval= --run-id= --nnodes=
+        --node-rank= --master= --join-timeout= --cluster= --node= --node-address= --lease=
         --verify= --from= -e --rsh= --restore-to= --store-timeout= --heartbeat= --start-timeout= --stop-signal=
         --max-restarts= --max-retries-per-step= --backoff= --interval= --preempt-signal= --grace= --log-dir= --log-size=
         --log-files= -j --jobs= --metrics-file=" ;;

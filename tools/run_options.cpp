@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -21,11 +23,15 @@ namespace ckpt::cli {
 namespace {
 
 constexpr std::uint32_t most_ranks = 1U << 16U;
+constexpr std::size_t most_node_name = 255;
 
 /// What is parsed to something else than it's said as.
 struct Spelling {
   std::string store;
   std::optional<std::string> rsh;
+  std::optional<std::uint32_t> node_rank;
+  std::optional<std::string> node;
+  std::optional<std::string> node_address;
 };
 
 /// N or MIN:MAX.
@@ -184,6 +190,58 @@ void declare_logs(CommandLine& line, RunOptions& run) {
   line.option("--log-files", "N", "old ones that are kept (default: 3)", run.log_files, 0U, 1000U);
 }
 
+void declare_nodes(CommandLine& line, RunOptions& run, Spelling& spelling) {
+  line.section("Several nodes");
+  line.option(
+      "--nnodes", "N|MIN:MAX", "how many (default: 1)",
+      [&run](const std::string& text) { std::tie(run.min_nodes, run.nodes) = parse_range(text); },
+      [&run] { return shown_range(run.min_nodes, run.nodes); });
+  line.option("--node-rank", "R", "a fixed number: which this one is, from 0", spelling.node_rank, 0U, most_ranks);
+  line.option("--master", "HOST:PORT", "a fixed number: where node 0 listens", run.meeting);
+  line.option(
+      "--join-timeout", "TIME", "a fixed number: wait so long for all (default: 600)",
+      [&run](const std::string& text) { run.join_seconds = parse_duration(text); },
+      [&run] { return number_text(run.join_seconds); });
+  line.option("--cluster", "URL", "redis://HOST:PORT?key=NAME: nodes come and go", run.cluster);
+  line.option("--node", "NAME", "in a cluster: this one's (default: the host's name)", spelling.node);
+  line.option("--node-address", "HOST", "in a cluster: where its ranks are reached", spelling.node_address);
+  line.option(
+      "--lease", "TIME", "a node that is silent for so long is gone (default: 10)",
+      [&run](const std::string& text) { run.lease_seconds = parse_duration(text); },
+      [&run] { return number_text(run.lease_seconds); });
+}
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
+
+/// One of two ways for nodes to meet, whole.
+void take_nodes(const Program& program, RunOptions& run, const Spelling& spelling) {
+  const auto refuse = [&](const std::string& why) { throw usage_error(program, why); };
+  if (!(run.lease_seconds >= 0.5)) refuse("--lease is half a second at least");
+  if (!run.cluster.empty()) {
+    if (!run.meeting.empty() || spelling.node_rank) refuse("--cluster needs neither --master nor --node-rank");
+    run.node_name = spelling.node.value_or(host_name());
+    if (run.node_name.empty() || run.node_name.size() > most_node_name) refuse("--node is a name of 1 to 255 bytes");
+    if (spelling.node_address == "") refuse("--node-address is empty");
+    run.node_address = spelling.node_address.value_or(std::string());
+    run.cluster_password = environment_text("REDISCLI_AUTH").value_or(std::string());
+    return;
+  }
+  if (spelling.node || spelling.node_address) refuse("--node and --node-address go with --cluster");
+  if (run.nodes == 1 && run.meeting.empty()) {
+    if (spelling.node_rank.value_or(0) != 0) refuse("--node-rank goes with --nnodes");
+    return;
+  }
+  if (run.min_nodes != run.nodes) refuse("--nnodes=MIN:MAX needs --cluster");
+  if (run.meeting.empty()) refuse("several nodes need --master=HOST:PORT, or --cluster");
+  if (!spelling.node_rank) refuse("--master needs --node-rank");
+  if (*spelling.node_rank >= run.nodes) refuse(fmt::format("--node-rank is below --nnodes, {}", run.nodes));
+  run.node_rank = *spelling.node_rank;
+}
+
 std::vector<std::string> whole_environment() {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
@@ -223,6 +281,7 @@ std::optional<RunRequest> parse_run_request(Program& program) {
   RunOptions& run = request.run;
   Spelling spelling;
   declare_ranks(program.line(), run, spelling);
+  declare_nodes(program.line(), run, spelling);
   declare_recovery(program.line(), run, spelling);
   declare_failures(program.line(), run);
   declare_saves(program.line(), run);
@@ -233,6 +292,7 @@ std::optional<RunRequest> parse_run_request(Program& program) {
   if (!operands) return std::nullopt;
   run.command = std::move(*operands);
   check(program, run, spelling);
+  take_nodes(program, run, spelling);
   const Address address = parse_address(spelling.store);
   if (address.selector.kind != Selector::Kind::none)
     throw usage_error(program, "a whole STORE is given, without @STEP: the newest good checkpoint is found");

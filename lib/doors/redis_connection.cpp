@@ -5,6 +5,7 @@
 #include "format/damaged.hpp"
 
 #include <hiredis.h>
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <algorithm>
@@ -152,6 +153,17 @@ void RedisConnection::open() {
 }
 
 void RedisConnection::close() { context_.reset(); }
+
+std::string RedisConnection::local_address() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  if (context_ == nullptr || ::getsockname(context_->fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return {};
+  return text.data();
+}
 
 void RedisConnection::login() {
   if (!password_.empty()) {

@@ -58,6 +58,8 @@ class RedisConnection {
   [[nodiscard]] bool is_open() const { return context_ != nullptr; }
   void open();
   void close();
+  /// The address of this side, as text; empty if it isn't open.
+  [[nodiscard]] std::string local_address() const;
 
   [[nodiscard]] RedisValue call(const std::vector<std::string_view>& arguments);
   /// GET of a large value into `into`; its size, or nothing if there's no such key. Throws Damaged if it doesn't fit.

@@ -28,6 +28,8 @@ class Board {
 
   /// What this node tells of itself.
   virtual void publish(const NodeState& state) = 0;
+  /// Only says again that this node is there. Throws nothing.
+  virtual void keep_in_touch(std::chrono::steady_clock::time_point now) = 0;
   /// What holds for the job; nothing as long as that isn't known.
   [[nodiscard]] virtual const std::optional<JobState>& job() const = 0;
 
@@ -36,9 +38,18 @@ class Board {
   /// All nodes there are, this one among them; only for the one that leads. False: not known now, nothing is decided.
   [[nodiscard]] virtual bool knows_nodes() const = 0;
   [[nodiscard]] virtual const std::vector<NodeState>& nodes() const = 0;
+  /// Holds, and is what job() says, as soon as that is certain.
   virtual void decide(const JobState& state) = 0;
-  /// A number that no generation of this job has had, if the board keeps count; else the store alone does.
-  [[nodiscard]] virtual std::optional<std::uint64_t> next_generation() = 0;
+  /// As decided last, if that isn't certain yet; else job().
+  [[nodiscard]] virtual const std::optional<JobState>& decided() const { return job(); }
+
+  /// Whether generations are numbered here; else the store alone does.
+  [[nodiscard]] virtual bool keeps_count() const { return false; }
+  /// A number from `least` on that no generation has had, once it's there: asked for until then.
+  [[nodiscard]] virtual std::optional<std::uint64_t> next_generation(std::uint64_t /*least*/) { return std::nullopt; }
+
+  /// Something that the user should know, once.
+  [[nodiscard]] virtual std::optional<std::string> take_warning() { return std::nullopt; }
 
   /// This node leaves: all that was published or decided is given out first, for a short time.
   virtual void leave() = 0;
@@ -52,12 +63,12 @@ class LocalBoard final : public Board {
   bool set_ended(pid_t) override { return false; }
   [[nodiscard]] std::vector<pid_t> helpers() const override { return {}; }
   void publish(const NodeState& state) override { nodes_ = {state}; }
+  void keep_in_touch(std::chrono::steady_clock::time_point) override {}
   [[nodiscard]] const std::optional<JobState>& job() const override { return job_; }
   [[nodiscard]] bool leads() const override { return true; }
   [[nodiscard]] bool knows_nodes() const override { return !nodes_.empty(); }
   [[nodiscard]] const std::vector<NodeState>& nodes() const override { return nodes_; }
   void decide(const JobState& state) override { job_ = state; }
-  [[nodiscard]] std::optional<std::uint64_t> next_generation() override { return std::nullopt; }
   void leave() override {}
 
  private:

@@ -15,7 +15,7 @@ std::optional<Deal> deal(const std::vector<NodeState>& nodes, const DealRules& r
   if (usable.size() > rules.most_nodes) usable.resize(rules.most_nodes);
   if (usable.size() < rules.least_nodes) return std::nullopt;
   for (const NodeState& node : usable) {
-    dealt.shares.push_back({.node = node.name, .first_rank = dealt.world_size, .ranks = node.ranks});
+    dealt.shares.push_back({.node = node.name, .life = node.life, .first_rank = dealt.world_size, .ranks = node.ranks});
     dealt.world_size += node.ranks;
   }
   // What is more than whole groups isn't started, from the last node on.

@@ -4,7 +4,9 @@
 #include <ckpt/error.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace ckpt::run {
 namespace {
@@ -14,6 +16,15 @@ using nlohmann::json;
 template <class T>
 json optional_json(const std::optional<T>& value) {
   return value ? json(*value) : json();
+}
+
+/// A number that fits.
+template <class T>
+T number_from(const json& value) {
+  const auto number = value.get<std::uint64_t>();
+  if (!value.is_number_unsigned() || number > std::numeric_limits<T>::max())
+    throw Error(Errc::malformed, "a node's state holds a number that is out of range");
+  return static_cast<T>(number);
 }
 
 template <class T>
@@ -50,9 +61,9 @@ json to_json(const RunFailure& failure) {
 
 RunFailure failure_from(const json& value) {
   return {.cause = enum_from(value.at("cause"), RunCause::resize),
-          .attempt = value.at("attempt").get<std::uint64_t>(),
-          .rank = value.at("rank").get<std::uint32_t>(),
-          .local_rank = value.at("local_rank").get<std::uint32_t>(),
+          .attempt = number_from<std::uint64_t>(value.at("attempt")),
+          .rank = number_from<std::uint32_t>(value.at("rank")),
+          .local_rank = number_from<std::uint32_t>(value.at("local_rank")),
           .pid = value.at("pid").get<std::int64_t>(),
           .exit_status = value.at("exit_status").get<int>(),
           .signal = value.at("signal").get<int>(),
@@ -80,13 +91,20 @@ auto checked(const char* what, Read&& read) {
 
 }  // namespace
 
-const Share* JobState::share_of(const std::string& node) const {
-  const auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) { return share.node == node; });
+const Share* JobState::share_of(const NodeState& node) const {
+  const auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) {
+    return share.node == node.name && share.life == node.life;
+  });
   return found == shares.end() ? nullptr : &*found;
+}
+
+bool JobState::is_before(const JobState& other) const {
+  return std::tie(generation, revision) < std::tie(other.generation, other.revision);
 }
 
 json to_json(const NodeState& state) {
   return {{"name", state.name},
+          {"life", state.life},
           {"address", state.address},
           {"port", state.port},
           {"ranks", state.ranks},
@@ -106,19 +124,20 @@ json to_json(const NodeState& state) {
 NodeState node_state_from(const json& value) {
   return checked("the state", [&]() -> NodeState {
     return {.name = value.at("name").get<std::string>(),
+            .life = value.at("life").get<std::string>(),
             .address = value.at("address").get<std::string>(),
-            .port = value.at("port").get<std::uint16_t>(),
-            .ranks = value.at("ranks").get<std::uint32_t>(),
+            .port = number_from<std::uint16_t>(value.at("port")),
+            .ranks = number_from<std::uint32_t>(value.at("ranks")),
             .phase = enum_from(value.at("phase"), NodePhase::failed),
-            .generation = value.at("generation").get<std::uint64_t>(),
+            .generation = number_from<std::uint64_t>(value.at("generation")),
             .failure = optional_failure_from(value.at("failure")),
             .last_step = optional_from<std::uint64_t>(value.at("last_step")),
             .has_joined = value.at("has_joined").get<bool>(),
             .wants = enum_from(value.at("wants"), Request::stop),
             .trouble = value.at("trouble").get<std::string>(),
-            .proposal = value.at("proposal").get<std::uint64_t>(),
+            .proposal = number_from<std::uint64_t>(value.at("proposal")),
             .is_in_time = value.at("is_in_time").get<bool>(),
-            .next_step = value.at("next_step").get<std::uint64_t>(),
+            .next_step = number_from<std::uint64_t>(value.at("next_step")),
             .is_answered = value.at("is_answered").get<bool>()};
   });
 }
@@ -126,53 +145,72 @@ NodeState node_state_from(const json& value) {
 json to_json(const JobState& state) {
   json shares = json::array();
   for (const Share& share : state.shares)
-    shares.push_back({{"node", share.node}, {"first_rank", share.first_rank}, {"ranks", share.ranks}});
-  return {{"generation", state.generation},
+    shares.push_back(
+        {{"node", share.node}, {"life", share.life}, {"first_rank", share.first_rank}, {"ranks", share.ranks}});
+  return {{"revision", state.revision},
+          {"generation", state.generation},
           {"phase", number_of(state.phase)},
           {"shares", std::move(shares)},
           {"world_size", state.world_size},
           {"resume_step", optional_json(state.resume_step)},
           {"master_address", state.master_address},
           {"master_port", state.master_port},
-          {"restarts", state.restarts},
+          {"retries",
+           {{"furthest", optional_json(state.retries.furthest)},
+            {"restarts", state.retries.restarts},
+            {"in_vain", state.retries.in_vain},
+            {"at_this_step", state.retries.at_this_step},
+            {"poisoned_in_a_row", state.retries.poisoned_in_a_row}}},
           {"interval_seconds", optional_json(state.interval_seconds)},
           {"proposal",
            {{"number", state.proposal.number},
             {"request", number_of(state.proposal.request)},
             {"step", state.proposal.step},
-            {"is_agreed", state.proposal.is_agreed}}},
+            {"is_agreed", state.proposal.is_agreed},
+            {"by_signal", state.proposal.by_signal}}},
+          {"outcome", state.outcome ? json(number_of(*state.outcome)) : json()},
           {"why", state.why},
-          {"is_last", state.is_last},
-          {"outcome", number_of(state.outcome)},
           {"failure", failure_json(state.failure)},
+          {"is_counted", state.is_counted},
+          {"reached", optional_json(state.reached)},
           {"is_safe", state.is_safe}};
 }
 
 JobState job_state_from(const json& value) {
   return checked("the job's state", [&] {
-    JobState state{.generation = value.at("generation").get<std::uint64_t>(),
+    JobState state{.revision = number_from<std::uint64_t>(value.at("revision")),
+                   .generation = number_from<std::uint64_t>(value.at("generation")),
                    .phase = enum_from(value.at("phase"), JobPhase::over),
-                   .world_size = value.at("world_size").get<std::uint32_t>(),
+                   .world_size = number_from<std::uint32_t>(value.at("world_size")),
                    .resume_step = optional_from<std::uint64_t>(value.at("resume_step")),
                    .master_address = value.at("master_address").get<std::string>(),
-                   .master_port = value.at("master_port").get<std::uint16_t>(),
-                   .restarts = value.at("restarts").get<std::uint32_t>(),
+                   .master_port = number_from<std::uint16_t>(value.at("master_port")),
                    .interval_seconds = optional_from<double>(value.at("interval_seconds")),
                    .why = value.at("why").get<std::string>(),
-                   .is_last = value.at("is_last").get<bool>(),
-                   .outcome = enum_from(value.at("outcome"), RunOutcome::killed),
                    .failure = optional_failure_from(value.at("failure")),
+                   .is_counted = value.at("is_counted").get<bool>(),
+                   .reached = optional_from<std::uint64_t>(value.at("reached")),
                    .is_safe = value.at("is_safe").get<bool>()};
+    if (const json& outcome = value.at("outcome"); !outcome.is_null())
+      state.outcome = enum_from(outcome, RunOutcome::killed);
+    const json& retries = value.at("retries");
+    state.retries = {.furthest = optional_from<std::uint64_t>(retries.at("furthest")),
+                     .restarts = number_from<std::uint32_t>(retries.at("restarts")),
+                     .in_vain = number_from<std::uint32_t>(retries.at("in_vain")),
+                     .at_this_step = number_from<std::uint32_t>(retries.at("at_this_step")),
+                     .poisoned_in_a_row = number_from<std::uint32_t>(retries.at("poisoned_in_a_row"))};
     for (const json& share : value.at("shares")) {
       state.shares.push_back({.node = share.at("node").get<std::string>(),
-                              .first_rank = share.at("first_rank").get<std::uint32_t>(),
-                              .ranks = share.at("ranks").get<std::uint32_t>()});
+                              .life = share.at("life").get<std::string>(),
+                              .first_rank = number_from<std::uint32_t>(share.at("first_rank")),
+                              .ranks = number_from<std::uint32_t>(share.at("ranks"))});
     }
     const json& proposal = value.at("proposal");
-    state.proposal = {.number = proposal.at("number").get<std::uint64_t>(),
+    state.proposal = {.number = number_from<std::uint64_t>(proposal.at("number")),
                       .request = enum_from(proposal.at("request"), Request::stop),
-                      .step = proposal.at("step").get<std::uint64_t>(),
-                      .is_agreed = proposal.at("is_agreed").get<bool>()};
+                      .step = number_from<std::uint64_t>(proposal.at("step")),
+                      .is_agreed = proposal.at("is_agreed").get<bool>(),
+                      .by_signal = proposal.at("by_signal").get<bool>()};
     return state;
   });
 }

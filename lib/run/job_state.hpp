@@ -9,6 +9,7 @@
 #pragma once
 
 #include "run/control_page.hpp"
+#include "run/retries.hpp"
 
 #include <ckpt/run.hpp>
 
@@ -30,6 +31,7 @@ enum class NodePhase {
 
 struct NodeState {
   std::string name;
+  std::string life;         ///< another for each process: one that was started anew knows nothing of what it did before
   std::string address;      ///< where rank 0 can be reached, if it's on this node
   std::uint16_t port = 0;   ///< a free one, for the next generation
   std::uint32_t ranks = 0;  ///< that it can run
@@ -53,6 +55,7 @@ enum class JobPhase { gather, run, stop, over };
 /// What one node has to do in a generation.
 struct Share {
   std::string node;
+  std::string life;
   std::uint32_t first_rank = 0;
   std::uint32_t ranks = 0;
 };
@@ -63,9 +66,11 @@ struct Proposal {
   Request request = Request::none;
   std::uint64_t step = 0;
   bool is_agreed = false;
+  bool by_signal = false;  ///< to end: ranks that look for no requests get SIGTERM
 };
 
 struct JobState {
+  std::uint64_t revision = 0;    ///< counts what was decided
   std::uint64_t generation = 0;  ///< the attempt that runs, ran last, or is being stopped
   JobPhase phase = JobPhase::gather;
   std::vector<Share> shares;
@@ -73,18 +78,22 @@ struct JobState {
   std::optional<std::uint64_t> resume_step;
   std::string master_address;
   std::uint16_t master_port = 0;
-  std::uint32_t restarts = 0;
+  RetryCounts retries;
   std::optional<double> interval_seconds;
   Proposal proposal;
-  std::string why;       ///< it's stopped, or over
-  bool is_last = false;  ///< no generation follows: nodes only drain what is staged
 
-  // Once it's over.
-  RunOutcome outcome = RunOutcome::finished;
-  std::optional<RunFailure> failure;
-  bool is_safe = true;
+  // Once it's asked to end, or stopped.
+  std::optional<RunOutcome> outcome;     ///< no attempt comes after this one, and so the job ends
+  std::string why;                       ///< it's stopped, or over
+  std::optional<RunFailure> failure;     ///< that it's stopped for
+  bool is_counted = false;               ///< it is in `retries`
+  std::optional<std::uint64_t> reached;  ///< the last step that any rank told of
+  bool is_safe = true;                   ///< once it's over: that step is durable
 
-  [[nodiscard]] const Share* share_of(const std::string& node) const;
+  /// Nothing if it has none, or had it in an earlier life.
+  [[nodiscard]] const Share* share_of(const NodeState& node) const;
+  /// True if it was decided before `other`.
+  [[nodiscard]] bool is_before(const JobState& other) const;
 };
 
 /// As JSON. Reading throws Errc::malformed for what isn't one.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/leader.hpp"
 
-#include <ckpt/bench.hpp>
-
 #include <fmt/format.h>
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -14,16 +12,14 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using nlohmann::json;
 
-/// Where no failure has been seen yet, one a day is taken for granted: intervals come out long rather than endless.
-constexpr double prior_seconds = 24 * 3600;
-/// Until a first save has shown what it costs.
-constexpr double first_interval = 300;
 /// Nodes come up one after the other: so long is waited for more, where more could come. Who was there before comes
 /// back sooner.
 constexpr std::chrono::seconds first_settling(5);
 constexpr std::chrono::seconds settling(1);
 /// When the grace is over: for what is staged, and to see what is durable.
 constexpr std::chrono::seconds last_look(10);
+/// One of a fixed number of nodes that was there before is waited for so long, until it has been started again.
+constexpr Seconds return_patience(60);
 
 template <class D>
 std::chrono::steady_clock::duration ticks(D duration) {
@@ -36,12 +32,9 @@ json optional_json(const std::optional<T>& value) {
 }
 
 json to_json(const StoreNews& news) {
-  return {{"newest", optional_json(news.newest)},
-          {"save_seconds", optional_json(news.save_seconds)},
-          {"stored_bytes", news.stored_bytes},
-          {"has_older", news.has_older},
-          {"highest_attempt", optional_json(news.highest_attempt)},
-          {"free_bytes", news.free_bytes}};
+  return {{"newest", optional_json(news.newest)}, {"save_seconds", optional_json(news.save_seconds)},
+          {"stored_bytes", news.stored_bytes},    {"has_older", news.has_older},
+          {"free_bytes", news.free_bytes},        {"highest_attempt", news.highest_attempt.value_or(0)}};
 }
 
 json to_json(const Recovery& recovery) {
@@ -66,7 +59,7 @@ StoreNews news_from(const json& value) {
           .stored_bytes = value.at("stored_bytes").get<std::uint64_t>(),
           .has_older = value.at("has_older").get<bool>(),
           .free_bytes = value.at("free_bytes").get<std::uint64_t>(),
-          .highest_attempt = optional_from<std::uint64_t>(value.at("highest_attempt"))};
+          .highest_attempt = value.at("highest_attempt").get<std::uint64_t>()};
 }
 
 Recovery recovery_from(const json& value) {
@@ -99,7 +92,6 @@ Leader::Leader(const RunOptions& options, Board& board, RunObserver& observer)
              .most_nodes = options.nodes,
              .least_ranks = options.min_ranks,
              .multiple_of = options.multiple_of},
-      retries_(retry_rules(options)),
       task_(options.store, Seconds(options.store_seconds)),
       began_(std::chrono::steady_clock::now()),
       durable_at_(began_),
@@ -120,8 +112,8 @@ void Leader::take(const StoreNews& news, Time now) {
 }
 
 bool Leader::turn(Time now) {
-  if (!board_.knows_nodes() || !board_.job()) return false;
-  job_ = *board_.job();
+  if (!board_.knows_nodes() || !board_.decided()) return false;
+  job_ = *board_.decided();
   switch (job_.phase) {
     case JobPhase::gather: return gather(now);
     case JobPhase::run: return run(now);
@@ -131,62 +123,119 @@ bool Leader::turn(Time now) {
   return false;
 }
 
+void Leader::rest() {
+  task_.cancel();
+  stage_ = Stage::waiting;
+  enough_since_.reset();
+  waiting_since_.reset();
+  poisoned_.reset();
+  grace_end_.reset();
+  some_joined_.reset();
+  joined_end_.reset();
+}
+
+void Leader::give_up(const std::string& why) {
+  rest();
+  if (!board_.decided() || board_.decided()->phase == JobPhase::over) return;
+  job_ = *board_.decided();
+  job_.failure.reset();
+  end(RunOutcome::failed, why);
+}
+
+void Leader::decide() {
+  ++job_.revision;
+  board_.decide(job_);
+}
+
 // From ready nodes to a generation that runs.
 
 bool Leader::gather(Time now) {
   if (end_between(now)) return true;
   for (const NodeState& state : board_.nodes()) {
-    if (state.trouble.empty() || rules_.most_nodes > 1 || outcome_) continue;
-    end(RunOutcome::failed, state.trouble);
+    // Where nodes come and go, it's no one's trouble but its own.
+    if (state.trouble.empty() || job_.outcome || !options_.cluster.empty()) continue;
+    end(RunOutcome::failed,
+        rules_.most_nodes == 1 ? state.trouble : fmt::format("node {}: {}", state.name, state.trouble));
     return true;
   }
-  if (const auto result = task_.turn(now, observer_)) {
-    if (stage_ == Stage::looking) {
-      judge(news_from(*result), now);
-    } else {
-      start(recovery_from(*result), now);
+  try {
+    if (const auto result = task_.turn(now, observer_)) {
+      if (stage_ == Stage::looking) {
+        judge(news_from(*result), now);
+      } else {
+        start(recovery_from(*result), now);
+      }
+      return true;
     }
-    return true;
+  } catch (const Error& error) {
+    // Another that decided before this one was faster at the store: its number is seen now.
+    if (error.code() != Errc::exists || !board_.keeps_count()) throw;
+    stage_ = Stage::waiting;
+    return false;
   }
   if (task_.is_running()) return false;
-  if (stage_ == Stage::pausing) {
+  if (stage_ == Stage::pausing || stage_ == Stage::numbering) {
     if (now >= stage_end_) begin_recovery();
     return false;
   }
-  const auto& nodes = board_.nodes();
-  const bool all_ready =
-      std::all_of(nodes.begin(), nodes.end(), [](const NodeState& state) { return state.phase == NodePhase::ready; });
   // What is over needs no nodes to go on.
-  const bool is_enough = all_ready && (outcome_ || deal(nodes, rules_));
+  const auto nodes = nodes_to_deal_to();
+  const bool is_enough = are_ready() && (job_.outcome || deal(nodes, rules_));
   if (!is_enough) {
     enough_since_.reset();
-    return false;
+    return end_waiting(now);
   }
+  waiting_since_.reset();
   if (!enough_since_) enough_since_ = now;
   const auto patience = job_.generation == 0 ? first_settling : settling;
-  if (!outcome_ && nodes.size() < rules_.most_nodes && now - *enough_since_ < patience) return false;
+  if (!job_.outcome && nodes.size() < rules_.most_nodes && now - *enough_since_ < patience) return false;
   begin_look();
   return false;
 }
 
 bool Leader::end_between(Time now) {
-  if (is_wanted(Request::stop) && !outcome_) {
-    task_.cancel();
-    stage_ = Stage::waiting;
-    if (!failure_) {
+  if (is_wanted(Request::stop) && !job_.outcome) {
+    rest();
+    if (job_.generation == 0) {
       end(RunOutcome::preempted, "asked to end before any rank ran");
       return true;
     }
-    // What a failed attempt has staged is worth a last save.
-    outcome_ = RunOutcome::preempted;
-    failure_.reset();
-    grace_end_ = now + ticks(Seconds(options_.grace_seconds));
-    stop_to("asked to end after a failure");
-    return true;
+    // What the last attempt has staged is worth waiting for.
+    job_.outcome = RunOutcome::preempted;
+    job_.why = "asked to end between two attempts";
+    decide();
   }
-  if (outcome_ != RunOutcome::preempted || !grace_end_ || now < *grace_end_ + last_look) return false;
-  task_.cancel();
-  end(*outcome_, job_.why, !reached_ || durable_ >= reached_);
+  if (!ends()) return false;
+  if (!grace_end_) grace_end_ = now + ticks(Seconds(options_.grace_seconds));
+  if (now < *grace_end_ + last_look) return false;
+  const bool is_safe = !job_.reached || durable_ >= job_.reached;
+  rest();
+  end(*job_.outcome, job_.why, is_safe);
+  return true;
+}
+
+bool Leader::are_ready() const {
+  const auto& nodes = board_.nodes();
+  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeState& state) {
+    // One that ran ranks may hold what they have staged, and so is waited for; one that only comes isn't.
+    const bool is_needed = job_.generation == 0 || job_.share_of(state) != nullptr;
+    return state.phase == NodePhase::ready || !state.trouble.empty() || !is_needed;
+  });
+}
+
+/// Where the number of nodes is fixed, one that has gone for good ends the job.
+bool Leader::end_waiting(Time now) {
+  const std::size_t there = board_.nodes().size();
+  if (!options_.cluster.empty() || there >= rules_.least_nodes) {
+    waiting_since_.reset();
+    return false;
+  }
+  if (!waiting_since_) waiting_since_ = now;
+  const Seconds join(options_.join_seconds);
+  const Seconds patience = job_.generation == 0 ? join : std::min(join, return_patience);
+  if (now - *waiting_since_ < patience) return false;
+  end(RunOutcome::failed, fmt::format("{} of {} nodes are there after {:.0f} s{}", there, rules_.least_nodes,
+                                      patience.count(), job_.failure ? "; before that, " + job_.failure->detail : ""));
   return true;
 }
 
@@ -197,28 +246,32 @@ void Leader::begin_look() {
 
 void Leader::judge(const StoreNews& news, Time now) {
   stage_ = Stage::waiting;
+  least_generation_ = news.highest_attempt.value_or(0) + 1;
   take(news, now);
-  if (outcome_) {
-    const bool is_safe = !reached_ || (news.newest && *news.newest >= *reached_);
-    end(*outcome_, job_.why, *outcome_ != RunOutcome::preempted || is_safe);
+  if (job_.outcome) {
+    const bool is_safe = !job_.reached || (news.newest && *news.newest >= *job_.reached);
+    end(*job_.outcome, job_.why, !ends() || is_safe);
     return;
   }
-  if (!failure_) {
+  if (!job_.failure || job_.is_counted) {
     begin_recovery();
     return;
   }
   // Two that take turns would never end: each takes the other's saves for its own failures.
-  if (rules_.most_nodes == 1 && news.highest_attempt > std::max(opened_, job_.generation))
+  if (!board_.keeps_count() && news.highest_attempt > std::max(opened_, job_.generation))
     throw Error(Errc::exists,
                 fmt::format("another job has opened store '{}' with attempt {}, and this one's attempt {} is over: {}",
-                            options_.store, *news.highest_attempt, job_.generation, failure_->detail))
+                            options_.store, *news.highest_attempt, job_.generation, job_.failure->detail))
         .with_hint("a store serves one job at a time; start this one again if the other has ended");
-  const auto verdict = retries_.count(job_.resume_step, news.newest);
+  Retries retries(retry_rules(options_), job_.retries);
+  const auto verdict = retries.count(job_.resume_step, news.newest);
+  job_.retries = retries.counts();
+  job_.is_counted = true;
   if (verdict == Retries::Verdict::too_often) {
     end(RunOutcome::failed, options_.max_restarts == 0U
-                                ? failure_->detail
+                                ? job_.failure->detail
                                 : fmt::format("restarted {} times, which is the most allowed; then {}",
-                                              retries_.restarts(), failure_->detail));
+                                              job_.retries.restarts, job_.failure->detail));
     return;
   }
   const bool is_poisoned = verdict == Retries::Verdict::poisoned;
@@ -229,12 +282,13 @@ void Leader::judge(const StoreNews& news, Time now) {
                                  ? fmt::format("; the store has room for {} bytes, and its newest checkpoint took {}",
                                                news.free_bytes, news.stored_bytes)
                                  : std::string();
-    end(RunOutcome::no_progress, fmt::format("{} failures without a new checkpoint; the last: {}{}", retries_.in_vain(),
-                                             failure_->detail, room));
+    end(RunOutcome::no_progress, fmt::format("{} failures without a new checkpoint; the last: {}{}",
+                                             job_.retries.in_vain, job_.failure->detail, room));
     return;
   }
   if (is_poisoned) poisoned_ = job_.resume_step;
-  const auto pause = retries_.pause();
+  decide();
+  const auto pause = retries.pause();
   stage_ = Stage::pausing;
   stage_end_ = now + ticks(pause);
   if (pause.count() > 0)
@@ -245,19 +299,25 @@ void Leader::judge(const StoreNews& news, Time now) {
 }
 
 void Leader::begin_recovery() {
+  std::optional<std::uint64_t> number;
+  if (board_.keeps_count()) {
+    stage_ = Stage::numbering;
+    number = board_.next_generation(std::max(least_generation_, job_.generation + 1));
+    if (!number) return;
+  }
   stage_ = Stage::recovering;
   RecoveryRequest request{.store = options_.store,
                           .level = options_.verify,
                           .from = options_.from,
                           .peer = options_.peer,
                           .poisoned = std::exchange(poisoned_, std::nullopt),
-                          .attempt = board_.next_generation(),
+                          .attempt = number,
                           .jobs = options_.jobs};
   // What a quick look passes, and ranks then die from, deserves a thorough one.
-  if (retries_.in_vain() > 1) request.level = VerifyLevel::deep;
+  if (job_.retries.in_vain > 1) request.level = VerifyLevel::deep;
   if (request.poisoned) {
     request.why_poisoned = fmt::format("the job died from it {} times: {}", options_.max_retries_per_step,
-                                       failure_ ? failure_->detail : std::string());
+                                       job_.failure ? job_.failure->detail : std::string());
     observer_.event({.kind = RunEventKind::poisoned,
                      .text = fmt::format("step {} is marked as poisoned: {}", *request.poisoned, request.why_poisoned),
                      .attempt = job_.generation,
@@ -276,18 +336,19 @@ void Leader::start(const Recovery& recovery, Time now) {
                      .attempt = recovery.attempt,
                      .step = passed.step});
   for (const std::string& text : recovery.mended) observer_.warning(text);
-  const auto dealt = deal(board_.nodes(), rules_);
+  const auto dealt = deal(nodes_to_deal_to(), rules_);
   // A node has left meanwhile: the next turn gathers again.
   if (!dealt) return;
   const std::uint32_t before = job_.world_size;
+  const bool resizes = job_.generation > 0 && !job_.failure;
   job_.generation = recovery.attempt;
   job_.phase = JobPhase::run;
   job_.shares = dealt->shares;
   job_.world_size = dealt->world_size;
   job_.resume_step = recovery.step;
-  job_.master_address = node(dealt->shares.front().node)->address;
-  job_.master_port = node(dealt->shares.front().node)->port;
-  job_.restarts = retries_.restarts();
+  const NodeState* const first = node(dealt->shares.front());
+  job_.master_address = first->address;
+  job_.master_port = first->port;
   job_.proposal = {};
   job_.why.clear();
   set_interval();
@@ -305,26 +366,29 @@ void Leader::start(const Recovery& recovery, Time now) {
                      .text = fmt::format("from {} to {} ranks", before, job_.world_size),
                      .attempt = job_.generation,
                      .ranks = job_.world_size});
-  if (failure_ || resizes_) {
-    ++account_.restarts[failure_ ? failure_->cause : RunCause::resize];
+  if (job_.failure || resizes) {
+    ++account_.restarts[job_.failure ? job_.failure->cause : RunCause::resize];
     event.kind = RunEventKind::restarted;
     event.text = fmt::format("restarted {}", from_where(job_.resume_step));
-    event.failure = failure_;
+    event.failure = job_.failure;
     observer_.event(event);
   }
-  if (failure_) {
+  if (job_.failure) {
     // What was lost before is counted already.
     account_.lost_seconds += Seconds(now - std::max(durable_at_, started_at_)).count();
-    if (reached_) account_.steps_redone += *reached_ - std::min(*reached_, job_.resume_step.value_or(0));
+    if (job_.reached) account_.steps_redone += *job_.reached - std::min(*job_.reached, job_.resume_step.value_or(0));
   }
+  job_.failure.reset();
+  job_.reached.reset();
+  job_.is_counted = false;
   started_at_ = now;
-  failure_.reset();
   failed_at_.reset();
-  reached_.reset();
-  resizes_ = false;
+  grace_end_.reset();
+  some_joined_.reset();
+  joined_end_.reset();
   next_growth_ = now + ticks(Seconds(options_.health_seconds));
   next_save_.reset();
-  board_.decide(job_);
+  decide();
 }
 
 void Leader::end(RunOutcome outcome, std::string why, bool is_safe) {
@@ -332,9 +396,8 @@ void Leader::end(RunOutcome outcome, std::string why, bool is_safe) {
   job_.outcome = outcome;
   job_.why = std::move(why);
   job_.is_safe = is_safe;
-  job_.failure = outcome == RunOutcome::failed || outcome == RunOutcome::no_progress ? failure_ : std::nullopt;
-  job_.restarts = retries_.restarts();
-  board_.decide(job_);
+  if (outcome != RunOutcome::failed && outcome != RunOutcome::no_progress) job_.failure.reset();
+  decide();
 }
 
 // A generation that runs.
@@ -345,37 +408,29 @@ bool Leader::run(Time now) {
     return true;
   }
   if (are_all(NodePhase::done)) {
-    // Who leads may have changed since, but what the ranks were asked for and why is still to be seen.
-    const bool is_asked = job_.proposal.request == Request::stop;
-    ends_ |= is_wanted(Request::stop);
-    resizes_ = is_asked && !ends_;
-    if (!resizes_) outcome_ = ends_ ? RunOutcome::preempted : RunOutcome::finished;
-    reached_ = ends_ ? last_step() : std::nullopt;
-    stop_to(ends_ ? "asked to end" : "");
+    if (is_wanted(Request::stop)) job_.outcome = RunOutcome::preempted;
+    // Asked to end, but not for good: they are to be started anew, in another number.
+    const bool resizes = job_.proposal.request == Request::stop && !ends();
+    if (!resizes && !ends()) job_.outcome = RunOutcome::finished;
+    stop_to(ends() ? "asked to end" : "");
     return true;
   }
+  if (ends() && !grace_end_) grace_end_ = now + ticks(Seconds(options_.grace_seconds));
   if (grace_end_ && now >= *grace_end_) {
-    outcome_ = RunOutcome::preempted;
-    reached_ = last_step();
     stop_to(fmt::format("asked to end, and the ranks hadn't ended after {:.0f} s", options_.grace_seconds));
     return true;
   }
-  if (!have_all_begun()) return end_before_start();
-  if (settle_proposal()) return true;
+  if (ends() && !have_all_begun()) {
+    stop_to("asked to end before all ranks ran");
+    return true;
+  }
+  if (settle_proposal() || tell_stragglers(now)) return true;
   return ask_as_due(now);
-}
-
-bool Leader::end_before_start() {
-  if (!is_wanted(Request::stop)) return false;
-  outcome_ = RunOutcome::preempted;
-  reached_ = last_step();
-  stop_to("asked to end before all ranks ran");
-  return true;
 }
 
 std::optional<RunFailure> Leader::find_failure() const {
   for (const Share& share : job_.shares) {
-    const NodeState* const state = node(share.node);
+    const NodeState* const state = node(share);
     if (state == nullptr || !state->trouble.empty()) {
       return RunFailure{.cause = RunCause::node,
                         .attempt = job_.generation,
@@ -386,7 +441,7 @@ std::optional<RunFailure> Leader::find_failure() const {
     if (state->generation == job_.generation && state->phase == NodePhase::failed && state->failure)
       return state->failure;
     // It gave the generation up, and whoever led has gone before it could tell why.
-    if (state->generation == job_.generation &&
+    if (state->generation >= job_.generation &&
         (state->phase == NodePhase::preparing || state->phase == NodePhase::ready)) {
       return RunFailure{.cause = RunCause::node,
                         .attempt = job_.generation,
@@ -400,7 +455,6 @@ std::optional<RunFailure> Leader::find_failure() const {
 void Leader::stop_for(const RunFailure& failure, Time now) {
   ++failures_;
   failed_at_ = now;
-  reached_ = last_step();
   RunEvent event{.kind = failure.cause == RunCause::silence ? RunEventKind::heartbeat_lost : RunEventKind::failed,
                  .text = failure.detail,
                  .attempt = job_.generation,
@@ -412,20 +466,18 @@ void Leader::stop_for(const RunFailure& failure, Time now) {
     event.kind = RunEventKind::failed;
   }
   observer_.event(event);
-  if (ends_) {
-    outcome_ = RunOutcome::preempted;
-  } else {
-    failure_ = failure;
-  }
+  if (is_wanted(Request::stop)) job_.outcome = RunOutcome::preempted;
+  if (!ends()) job_.failure = failure;
+  job_.is_counted = false;
   stop_to(failure.detail);
 }
 
 void Leader::stop_to(std::string why) {
   job_.phase = JobPhase::stop;
-  job_.is_last = outcome_.has_value();
   job_.why = std::move(why);
+  job_.reached = last_step();
   job_.proposal = {};
-  board_.decide(job_);
+  decide();
 }
 
 bool Leader::stop(Time) {
@@ -437,102 +489,32 @@ bool Leader::stop(Time) {
     if (!has_stopped && !never_began && state->trouble.empty()) return false;
   }
   job_.phase = JobPhase::gather;
-  stage_ = Stage::waiting;
-  board_.decide(job_);
+  rest();
+  decide();
   return true;
-}
-
-// Requests to all ranks.
-
-bool Leader::propose(Request request, Time now) {
-  std::uint64_t step = 0;
-  for (const NodeState* state : sharing()) step = std::max(step, state->next_step);
-  job_.proposal = {.number = job_.proposal.number + 1, .request = request, .step = step, .is_agreed = false};
-  board_.decide(job_);
-  observer_.event(
-      {.kind = RunEventKind::asked,
-       .text = request == Request::save ? "the ranks are asked to save" : "the ranks are asked to save and to end",
-       .attempt = job_.generation});
-  if (request == Request::save) next_save_ = now + ticks(Seconds(job_.interval_seconds.value_or(first_interval)));
-  return true;
-}
-
-bool Leader::settle_proposal() {
-  Proposal& proposal = job_.proposal;
-  if (proposal.request == Request::none) return false;
-  const auto nodes = sharing();
-  const bool all_heard = std::all_of(nodes.begin(), nodes.end(), [&](const NodeState* state) {
-    return state->phase != NodePhase::running || state->proposal == proposal.number;
-  });
-  if (!all_heard) return false;
-  if (proposal.is_agreed) {
-    const bool all_know = std::all_of(nodes.begin(), nodes.end(), [](const NodeState* state) {
-      return state->phase != NodePhase::running || state->is_answered;
-    });
-    if (!all_know || proposal.request == Request::stop) return false;
-    proposal.request = Request::none;
-    board_.decide(job_);
-    return true;
-  }
-  if (std::all_of(nodes.begin(), nodes.end(), [](const NodeState* state) { return state->is_in_time; })) {
-    proposal.is_agreed = true;
-  } else {
-    ++proposal.number;
-    for (const NodeState* state : nodes) proposal.step = std::max(proposal.step, state->next_step);
-    // Nodes go on while this is told to them: one that was too late once gets more room.
-    if (nodes.size() > 1) proposal.step += proposal.number;
-  }
-  board_.decide(job_);
-  return true;
-}
-
-bool Leader::ask_as_due(Time now) {
-  if (is_wanted(Request::stop) && !ends_) {
-    ends_ = true;
-    resizes_ = false;
-    grace_end_ = now + ticks(Seconds(options_.grace_seconds));
-  }
-  if (job_.proposal.request == Request::stop) return false;
-  if (ends_) return propose(Request::stop, now);
-  if (now >= next_growth_ && could_grow()) {
-    resizes_ = true;
-    return propose(Request::stop, now);
-  }
-  if (job_.proposal.request != Request::none || (!options_.interval_seconds && !options_.interval_auto)) return false;
-  if (!next_save_) next_save_ = now + ticks(Seconds(job_.interval_seconds.value_or(first_interval)));
-  if (now < *next_save_) return false;
-  set_interval();
-  return propose(Request::save, now);
-}
-
-void Leader::set_interval() {
-  job_.interval_seconds = options_.interval_seconds;
-  if (!options_.interval_auto) return;
-  if (!save_seconds_) {
-    job_.interval_seconds = first_interval;
-    return;
-  }
-  // As if the training stood still while a save is written: what a save in the background costs is less, and then
-  // saving more often than that gains little.
-  const double elapsed = Seconds(std::chrono::steady_clock::now() - began_).count();
-  const double between_failures = (elapsed + prior_seconds) / (failures_ + 1);
-  const double cost = std::max(*save_seconds_, 1e-3);
-  job_.interval_seconds = std::max(best_interval(cost, 0, between_failures).daly_seconds, cost);
 }
 
 // What nodes say.
 
-const NodeState* Leader::node(const std::string& name) const {
+/// Nothing for one that is gone, or was started anew.
+const NodeState* Leader::node(const Share& share) const {
   const auto& nodes = board_.nodes();
-  const auto found =
-      std::find_if(nodes.begin(), nodes.end(), [&](const NodeState& state) { return state.name == name; });
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const NodeState& state) {
+    return state.name == share.node && state.life == share.life;
+  });
   return found == nodes.end() ? nullptr : &*found;
+}
+
+std::vector<NodeState> Leader::nodes_to_deal_to() const {
+  std::vector<NodeState> found = board_.nodes();
+  std::erase_if(found, [](const NodeState& state) { return state.phase == NodePhase::preparing; });
+  return found;
 }
 
 std::vector<const NodeState*> Leader::sharing() const {
   std::vector<const NodeState*> found;
   for (const Share& share : job_.shares) {
-    if (const NodeState* const state = node(share.node)) found.push_back(state);
+    if (const NodeState* const state = node(share)) found.push_back(state);
   }
   return found;
 }
@@ -545,7 +527,7 @@ bool Leader::are_all(NodePhase phase) const {
 }
 
 bool Leader::could_grow() const {
-  const auto possible = deal(board_.nodes(), rules_);
+  const auto possible = deal(nodes_to_deal_to(), rules_);
   // Only where all ranks would end at the same step, with it saved.
   const auto nodes = sharing();
   return possible && possible->world_size > job_.world_size &&

@@ -30,6 +30,10 @@ class Leader {
   void take(const StoreNews& news, std::chrono::steady_clock::time_point now);
   /// Decides what is due. True if it has decided something. Throws what the whole job ends with.
   bool turn(std::chrono::steady_clock::time_point now);
+  /// Someone else decides: what was under way here is given up.
+  void rest();
+  /// Ends the job for all nodes, for an error that this one can't go on after.
+  void give_up(const std::string& why);
 
   /// Failures and restarts that this node has decided about.
   struct Account {
@@ -43,32 +47,38 @@ class Leader {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  enum class Stage { waiting, looking, pausing, recovering };
+  enum class Stage { waiting, looking, pausing, numbering, recovering };
 
   bool gather(Time now);
-  bool end_between(Time now);
-  bool end_before_start();
   bool run(Time now);
   bool stop(Time now);
 
+  bool end_between(Time now);
+  [[nodiscard]] bool are_ready() const;
+  [[nodiscard]] bool end_waiting(Time now);
   void begin_look();
   void judge(const StoreNews& news, Time now);
   void begin_recovery();
   void start(const Recovery& recovery, Time now);
   void end(RunOutcome outcome, std::string why, bool is_safe = true);
+  void decide();
 
   void stop_for(const RunFailure& failure, Time now);
   void stop_to(std::string why);
   [[nodiscard]] std::optional<RunFailure> find_failure() const;
   [[nodiscard]] bool are_all(NodePhase phase) const;
   [[nodiscard]] bool have_all_begun() const;
+  [[nodiscard]] std::vector<NodeState> nodes_to_deal_to() const;
   [[nodiscard]] bool could_grow() const;
-  [[nodiscard]] const NodeState* node(const std::string& name) const;
+  [[nodiscard]] const NodeState* node(const Share& share) const;
   [[nodiscard]] std::vector<const NodeState*> sharing() const;
   [[nodiscard]] std::optional<std::uint64_t> last_step() const;
   [[nodiscard]] bool is_wanted(Request request) const;
 
+  [[nodiscard]] bool ends() const { return job_.outcome == RunOutcome::preempted; }
   bool propose(Request request, Time now);
+  bool tell_stragglers(Time now);
+  [[nodiscard]] bool can_ask(Time now);
   bool settle_proposal();
   bool ask_as_due(Time now);
   void set_interval();
@@ -77,24 +87,27 @@ class Leader {
   Board& board_;
   RunObserver& observer_;
   DealRules rules_;
-  Retries retries_;
   GuardedTask task_;
   Account account_;
 
+  // What another one needs to go on from here is all in it.
   JobState job_;  ///< as decided last
-  Stage stage_ = Stage::waiting;
   Time began_;
+
+  // Of the way to the next generation.
+  Stage stage_ = Stage::waiting;
   Time stage_end_;                     ///< of a pause
   std::optional<Time> enough_since_;   ///< nodes that could start
-  std::optional<RunFailure> failure_;  ///< that the next attempt is for
+  std::optional<Time> waiting_since_;  ///< for nodes that have to come
   std::optional<Time> failed_at_;
   std::optional<std::uint64_t> poisoned_;
-  std::uint64_t opened_ = 0;              ///< the last attempt that was opened here, run or not
-  std::optional<std::uint64_t> reached_;  ///< the last step that was told of before a failure
-  bool resizes_ = false;
-  bool ends_ = false;  ///< asked to end
+  std::uint64_t least_generation_ = 1;
+  std::uint64_t opened_ = 0;  ///< the last attempt that was opened here, run or not
+
+  // Of one that runs.
   std::optional<Time> grace_end_;
-  std::optional<RunOutcome> outcome_;  ///< what it's being stopped for, if not for another attempt
+  std::optional<Time> some_joined_;  ///< but not on all nodes
+  std::optional<Time> joined_end_;   ///< of all ranks that look for requests
 
   std::optional<std::uint64_t> durable_;
   std::optional<double> save_seconds_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/member.hpp"
 
+#include "os/small_file.hpp"
 #include "run/processes.hpp"
 #include "run/recovery.hpp"
 
@@ -70,6 +71,7 @@ Member::Member(const RunOptions& options, Board& board, RunObserver& observer, H
       health_(options.health_check, options.environment, options.max_ranks, Seconds(options.health_seconds)),
       task_(options.store, Seconds(options.store_seconds)) {
   state_.name = options.node_name;
+  state_.life = os::unique_name();
   state_.address = options.node_address;
   board_.publish(state_);
 }
@@ -114,7 +116,7 @@ bool Member::turn(Clock::time_point now) {
   take_health();
   const auto& job = board_.job();
   if (job) {
-    const Share* const share = job->share_of(state_.name);
+    const Share* const share = job->share_of(state_);
     const bool is_current = job->phase == JobPhase::run && job->generation == state_.generation;
     if (group_ && !is_current) kill_ranks();
     if (state_.phase == NodePhase::preparing) prepare(*job, now);
@@ -131,7 +133,7 @@ bool Member::turn(Clock::time_point now) {
 // Between generations.
 
 void Member::prepare(const JobState& job, Clock::time_point now) {
-  is_checked_ |= !health_.has_command() || job.is_last;
+  is_checked_ |= !health_.has_command() || job.outcome;
   if (!is_checked_ && !health_.is_running() && now >= next_check_) check_slots(now);
   if (const auto result = task_.turn(now, observer_)) {
     is_drained_ = true;
@@ -176,7 +178,10 @@ void Member::take_health() {
   if (!std::exchange(checks_all_, false)) return;
   is_checked_ = usable >= options_.min_ranks;
   checks_in_vain_ = is_checked_ ? 0 : checks_in_vain_ + 1;
-  if (is_checked_) return;
+  if (is_checked_) {
+    state_.trouble.clear();
+    return;
+  }
   const std::string what = fmt::format("{} of {} slots pass the health check, and {} are needed", usable,
                                        options_.max_ranks, options_.min_ranks);
   if (checks_in_vain_ >= options_.max_retries_per_step) {
@@ -225,7 +230,7 @@ void Member::start(const JobState& job, const Share& share) {
                                  .resume_directory = options_.restore_to,
                                  .run_id = options_.run_id,
                                  .all_slots = options_.max_ranks,
-                                 .restarts = job.restarts,
+                                 .restarts = job.retries.restarts,
                                  .most_restarts = options_.max_restarts,
                                  .interval_seconds = job.interval_seconds,
                                  .heartbeat_seconds = options_.heartbeat_seconds},
@@ -292,6 +297,8 @@ void Member::watch(const JobState& job, Clock::time_point now) {
 
 void Member::answer(const Proposal& proposal) {
   ControlPage& control = group_->control();
+  if (proposal.by_signal && !control.has_any_joined() && !std::exchange(was_told_to_end_, true))
+    group_->signal(SIGTERM);
   if (proposal.number == state_.proposal) {
     if (proposal.is_agreed) control.agree();
     state_.is_answered = was_told_to_end_ || control.is_answered();
@@ -300,9 +307,7 @@ void Member::answer(const Proposal& proposal) {
   state_.proposal = proposal.number;
   if (proposal.request == Request::none) return;
   if (!control.has_any_joined()) {
-    // Scripts that know nothing of requests know SIGTERM.
     state_.is_in_time = true;
-    if (proposal.request == Request::stop && !std::exchange(was_told_to_end_, true)) group_->signal(SIGTERM);
     return;
   }
   state_.is_in_time = control.propose(proposal.request, proposal.step);
@@ -356,6 +361,7 @@ void Member::wait_for_end(Clock::duration patience) {
     group_->add_to(watched);
     (void)::poll(watched.data(), watched.size(), 10);
     listen();
+    board_.keep_in_touch(Clock::now());
     int status = 0;
     for (pid_t pid = ::waitpid(-1, &status, WNOHANG); pid > 0; pid = ::waitpid(-1, &status, WNOHANG))
       household_.set_ended(pid, status);

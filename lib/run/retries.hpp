@@ -18,9 +18,18 @@ struct RetryRules {
       1};  ///< before the second try from one checkpoint; then twice as long each time
 };
 
+/// What has been counted: whoever decides next goes on from it.
+struct RetryCounts {
+  std::optional<std::uint64_t> furthest;  ///< the newest checkpoint there ever was
+  std::uint32_t restarts = 0;
+  std::uint32_t in_vain = 0;  ///< failures since the last new checkpoint
+  std::uint32_t at_this_step = 0;
+  std::uint32_t poisoned_in_a_row = 0;
+};
+
 class Retries {
  public:
-  explicit Retries(RetryRules rules) : rules_(rules) {}
+  explicit Retries(RetryRules rules, RetryCounts counts = {}) : rules_(rules), counts_(counts) {}
 
   enum class Verdict {
     again,        ///< from the newest good checkpoint
@@ -35,17 +44,12 @@ class Retries {
 
   /// How long to wait before the next attempt.
   [[nodiscard]] std::chrono::duration<double> pause() const;
-  /// Failures since the last new checkpoint.
-  [[nodiscard]] std::uint32_t in_vain() const { return in_vain_; }
-  [[nodiscard]] std::uint32_t restarts() const { return restarts_; }
+  [[nodiscard]] const RetryCounts& counts() const { return counts_; }
+  [[nodiscard]] std::uint32_t restarts() const { return counts_.restarts; }
 
  private:
   RetryRules rules_;
-  std::optional<std::uint64_t> furthest_;
-  std::uint32_t restarts_ = 0;
-  std::uint32_t in_vain_ = 0;
-  std::uint32_t at_this_step_ = 0;
-  std::uint32_t poisoned_in_a_row_ = 0;
+  RetryCounts counts_;
 };
 
 }  // namespace ckpt::run

@@ -5,7 +5,9 @@
 #include "run/leader.hpp"
 #include "run/member.hpp"
 #include "run/processes.hpp"
+#include "run/redis_board.hpp"
 #include "run/store_watch.hpp"
+#include "run/tcp_board.hpp"
 
 #include <ckpt/error.hpp>
 #include <ckpt/run.hpp>
@@ -45,7 +47,21 @@ void check_options(const RunOptions& options) {
   if (options.nodes == 1 && options.max_ranks - options.max_ranks % options.multiple_of < options.min_ranks)
     refuse("no number of ranks in that range is a multiple of the group");
   if (options.max_retries_per_step < 1) refuse("a checkpoint is tried once at least");
+  if (options.min_nodes < 1 || options.min_nodes > options.nodes) refuse("the least nodes are from 1 to the most");
+  if (!options.meeting.empty() && !options.cluster.empty()) refuse("nodes meet in one way");
+  if (options.nodes > 1 && options.meeting.empty() && options.cluster.empty())
+    refuse("several nodes have to meet somewhere");
+  if (!options.meeting.empty() && (options.min_nodes != options.nodes || options.node_rank >= options.nodes))
+    refuse("a fixed number of nodes is one number, and their ranks are below it");
+  if (!options.cluster.empty() && options.node_name.empty()) refuse("a node of a cluster has a name");
+  if (!(options.lease_seconds >= 0.5)) refuse("a lease of less than half a second ends before it's renewed");
   if (options.signal_fd < 0) refuse("there is no descriptor for signals");
+}
+
+std::unique_ptr<Board> make_board(const RunOptions& options) {
+  if (!options.cluster.empty()) return open_redis_board(options);
+  if (!options.meeting.empty()) return open_tcp_board(options);
+  return std::make_unique<LocalBoard>();
 }
 
 class Supervisor final : public Household {
@@ -53,7 +69,7 @@ class Supervisor final : public Household {
   Supervisor(const RunOptions& options, RunObserver& observer)
       : options_(options),
         observer_(observer),
-        board_(std::make_unique<LocalBoard>()),
+        board_(make_board(options)),
         leader_(options, *board_, observer),
         member_(options, *board_, observer, *this),
         watch_(options.store),
@@ -61,9 +77,11 @@ class Supervisor final : public Household {
 
   RunReport run() {
     try {
-      while (!is_killed_ && !is_over()) turn();
+      while (!is_killed_ && !is_over() && !is_unwanted()) turn();
     } catch (const std::exception& error) {
       member_.kill_ranks();
+      // Where nodes come and go, the others go on without this one.
+      if (board_->leads() && (options_.cluster.empty() || is_leaders_)) leader_.give_up(error.what());
       member_.publish_trouble(error.what());
       board_->leave();
       throw;
@@ -88,15 +106,37 @@ class Supervisor final : public Household {
 
  private:
   [[nodiscard]] bool is_over() const { return board_->job() && board_->job()->phase == JobPhase::over; }
+  /// Asked to end before it knows of any job.
+  [[nodiscard]] bool is_unwanted() const { return asked_at_ && !board_->job(); }
+
+  bool lead(Clock::time_point now) {
+    if (!board_->leads()) {
+      leader_.rest();
+      return false;
+    }
+    is_leaders_ = true;
+    const bool has_decided = leader_.turn(now);
+    is_leaders_ = false;
+    return has_decided;
+  }
+
+  /// Whoever should decide about it may be gone, and this node can't know.
+  void require_an_answer(Clock::time_point now) const {
+    const Seconds patience(options_.grace_seconds + 2 * options_.lease_seconds + 10);
+    if (options_.nodes == 1 || !asked_at_ || now - *asked_at_ < patience) return;
+    throw Error(Errc::busy, "asked to end, and the nodes have not settled that in time");
+  }
 
   void turn() {
     if (!has_changed_) wait();
     reap();
     const auto now = Clock::now();
     board_->turn(now);
+    if (const auto warning = board_->take_warning()) observer_.warning(*warning);
     if (const auto news = watch_.turn()) take(*news, now);
-    has_changed_ = board_->leads() && leader_.turn(now);
+    has_changed_ = lead(now);
     if (is_over()) return;
+    require_an_answer(now);
     has_changed_ |= member_.turn(now);
     if (now < next_state_) return;
     next_state_ = now + between_states;
@@ -137,6 +177,7 @@ class Supervisor final : public Household {
     }
     is_killed_ |= signal == SIGINT && std::exchange(was_interrupted_, true);
     signal_ = signal;
+    if (!asked_at_) asked_at_ = Clock::now();
     member_.want_end();
   }
 
@@ -178,12 +219,16 @@ class Supervisor final : public Household {
                      .seconds = Seconds(now - began_).count(),
                      .state = state(now)};
     if (const auto& job = board_->job()) {
-      report.outcome = job->outcome;
+      report.outcome = job->outcome.value_or(RunOutcome::finished);
       report.detail = job->why;
       report.failure = job->failure;
       report.attempt = job->generation;
-      report.restarts = job->restarts;
+      report.restarts = job->retries.restarts;
       report.is_safe = job->is_safe;
+    }
+    if (is_unwanted()) {
+      report.outcome = RunOutcome::preempted;
+      report.detail = "asked to end before any rank ran";
     }
     if (is_killed_) {
       report.outcome = RunOutcome::killed;
@@ -203,6 +248,8 @@ class Supervisor final : public Household {
   bool has_changed_ = false;
   bool was_interrupted_ = false;
   bool is_killed_ = false;
+  bool is_leaders_ = false;                    ///< what is thrown now
+  std::optional<Clock::time_point> asked_at_;  ///< to end
   int signal_ = SIGTERM;
   std::optional<std::uint64_t> durable_;   ///< the newest now
   std::optional<std::uint64_t> furthest_;  ///< the newest there has been
@@ -214,7 +261,12 @@ class Supervisor final : public Household {
 
 RunReport supervise(const RunOptions& options, RunObserver& observer) {
   run::check_options(options);
-  return run::Supervisor(options, observer).run();
+  RunOptions own = options;
+  if (!own.meeting.empty()) {
+    own.node_name = run::node_name_of(own.node_rank);
+    own.node_address = run::parse_meeting(own.meeting).host;
+  }
+  return run::Supervisor(own, observer).run();
 }
 
 }  // namespace ckpt

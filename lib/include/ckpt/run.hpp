@@ -151,12 +151,18 @@ struct RunOptions {
   std::uint64_t log_bytes = std::uint64_t{64} << 20U;
   unsigned log_files = 3;
 
-  // Other nodes.
+  // Other nodes. Either `meeting` or `cluster` says where they meet, if there are any.
   std::uint32_t nodes = 1;                 ///< the most that are used
   std::uint32_t min_nodes = 1;             ///< fewer only wait for more
   std::string node_name = "0";             ///< unlike any other node's; ranks are dealt in the order of the names
-  std::string node_address = "127.0.0.1";  ///< where ranks on this node are reached
-  std::uint16_t master_port = 0;           ///< that rank 0 listens at, if it's here; 0: a free one for each attempt
+  std::string node_address = "127.0.0.1";  ///< where ranks on this node are reached; with `cluster`, empty: found
+  std::string meeting;                     ///< HOST:PORT of node 0, of a fixed number of nodes: it listens there
+  std::uint32_t node_rank = 0;             ///< with `meeting`: which of them this one is; node_name isn't used
+  std::string cluster;                     ///< redis://HOST:PORT[/DB]?key=NAME, where nodes come and go
+  std::string cluster_password;            ///< to log in there, if the address names no file for it
+  double lease_seconds = 10;               ///< a node that is silent for so long is gone
+  double join_seconds = 600;  ///< how long a fixed number of nodes is waited for at the start; later a minute at most
+  std::uint16_t master_port = 0;  ///< that rank 0 listens at, if it's here; 0: a free one for each attempt
 
   std::string run_id;
   unsigned jobs = 0;
@@ -182,7 +188,8 @@ struct RunReport {
 /// it comes back, workers of ckpt-save --detach excepted.
 ///
 /// Errors: invalid_argument; not_found (the command; or there are checkpoints and none is good); exists (a higher
-/// attempt has opened the store); busy (the store shows no sign of life); no_space, io and others of the store.
+/// attempt has opened the store); busy (the store shows no sign of life; node 0 is gone or can't be reached, or Redis
+/// can't; another node has this one's name); unsupported (a build without Redis); no_space, io and others of the store.
 [[nodiscard]] CKPT_API RunReport supervise(const RunOptions& options, RunObserver& observer);
 
 /// What a guarded process works with: RunOptions::signal_fd and lifeline_fd.
