@@ -26,8 +26,8 @@ void RunMetrics::write(const RunState& state) const {
                  store + "," + MetricsFile::label("cause", to_string(cause)));
   }
   file.counter("ckpt_run_lost_seconds_total",
-               "From the last durable checkpoint before each failure to the restart after it.", state.lost_seconds,
-               store);
+               "To each restart after a failure, from the last durable checkpoint or restart before.",
+               state.lost_seconds, store);
   file.counter("ckpt_run_steps_redone_total", "Steps that were told of and not durable at a failure.",
                number(state.steps_redone), store);
   if (state.durable_step)

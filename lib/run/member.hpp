@@ -47,7 +47,6 @@ class Member {
   /// Ends all ranks, at once.
   void kill_ranks();
 
-  [[nodiscard]] bool is_ready() const { return state_.phase == NodePhase::ready; }
   [[nodiscard]] std::vector<RunRank> ranks(Clock::time_point now) const;
 
  private:

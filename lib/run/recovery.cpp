@@ -80,7 +80,6 @@ class Choice {
       const std::string why_not = reason_against(step);
       if (why_not.empty()) {
         recovery_.step = step;
-        recovery_.id = to_hex(store_.find(step)->manifest.id);
         return;
       }
       recovery_.passed_over.push_back({.step = step, .reason = why_not});

@@ -30,7 +30,6 @@ struct RecoveryRequest {
 struct Recovery {
   std::uint64_t attempt = 1;
   std::optional<std::uint64_t> step;  ///< nothing: there's no checkpoint, and never was
-  std::string id;
   struct PassedOver {
     std::uint64_t step = 0;
     std::string reason;

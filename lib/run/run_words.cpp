@@ -11,7 +11,6 @@ std::string_view to_string(RunCause cause) {
     case RunCause::out_of_memory: return "out_of_memory";
     case RunCause::silence: return "silence";
     case RunCause::slow_start: return "slow_start";
-    case RunCause::health: return "health";
     case RunCause::node: return "node";
     case RunCause::resize: return "resize";
   }

@@ -23,7 +23,6 @@ enum class RunCause {
   out_of_memory,  ///< the kernel killed a rank for memory
   silence,        ///< no heartbeat for too long
   slow_start,     ///< no first heartbeat in time
-  health,         ///< too few slots pass the health check
   node,           ///< another node failed or is gone
   resize,         ///< no failure: ranks are added
 };
@@ -31,7 +30,7 @@ enum class RunCause {
 
 enum class RunOutcome {
   finished,     ///< all ranks ended with 0
-  failed,       ///< given up after RunOptions::max_restarts
+  failed,       ///< given up after RunOptions::max_restarts, or as too few slots or nodes are fit
   no_progress,  ///< given up: it failed again and again without a new checkpoint
   preempted,    ///< asked to end, and the state is safe as far as `detail` doesn't say otherwise
   killed,       ///< ended at once: a second interrupt, or who started it died
@@ -96,7 +95,7 @@ struct RunState {
   std::uint32_t world_size = 0;
   std::vector<RunRank> ranks;  ///< of this node
   std::map<RunCause, std::uint64_t> restarts;
-  double lost_seconds = 0;         ///< between the last durable checkpoint before each failure and the restart after it
+  double lost_seconds = 0;  ///< to each restart after a failure, from the last durable checkpoint or restart before
   std::uint64_t steps_redone = 0;  ///< between the last step told of and the step resumed from, over all failures
   std::optional<std::uint64_t> durable_step;
   std::optional<double> durable_age_seconds;  ///< since the newest checkpoint was seen to be durable
