@@ -3,6 +3,7 @@
 
 #include "run/processes.hpp"
 #include "run/rank_environment.hpp"
+#include "run/ticks.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -16,7 +17,7 @@ HealthChecks::HealthChecks(std::string command, std::vector<std::string> environ
 
 void HealthChecks::start(const std::vector<std::uint32_t>& slots) {
   const auto now = std::chrono::steady_clock::now();
-  deadline_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit_);
+  deadline_ = now + ticks(limit_);
   for (const std::uint32_t slot : slots) {
     const pid_t pid = start_process(
         {.command = {"/bin/sh", "-c", command_}, .environment = slot_environment(environment_, all_slots_, slot)});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/job_state.hpp"
 
+#include "run/optional_json.hpp"
+
 #include <ckpt/error.hpp>
 
 #include <algorithm>
@@ -13,11 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-template <class T>
-json optional_json(const std::optional<T>& value) {
-  return value ? json(*value) : json();
-}
-
 /// A number that fits.
 template <class T>
 T number_from(const json& value) {
@@ -25,12 +22,6 @@ T number_from(const json& value) {
   if (!value.is_number_unsigned() || number > std::numeric_limits<T>::max())
     throw Error(Errc::malformed, "a node's state holds a number that is out of range");
   return static_cast<T>(number);
-}
-
-template <class T>
-std::optional<T> optional_from(const json& value) {
-  if (value.is_null()) return std::nullopt;
-  return value.get<T>();
 }
 
 /// Enumerations travel as numbers from 0 to `last`.

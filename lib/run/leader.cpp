@@ -8,16 +8,6 @@
 #include <utility>
 
 namespace ckpt::run {
-namespace {
-
-using Seconds = std::chrono::duration<double>;
-
-std::chrono::steady_clock::duration ticks(Seconds duration) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
-}
-
-}  // namespace
-
 Leader::Leader(const RunOptions& options, Board& board, RunObserver& observer)
     : options_(options),
       board_(board),

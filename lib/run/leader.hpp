@@ -8,6 +8,7 @@
 #include "run/guarded_task.hpp"
 #include "run/recovery.hpp"
 #include "run/retries.hpp"
+#include "run/ticks.hpp"
 
 #include <ckpt/run.hpp>
 

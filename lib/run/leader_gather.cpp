@@ -2,6 +2,7 @@
 // A leader's way from ready nodes to a generation that runs: is there enough, what is in the store, what follows from
 // the last failure, which checkpoint, and who gets which ranks.
 #include "run/leader.hpp"
+#include "run/optional_json.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -11,7 +12,6 @@
 namespace ckpt::run {
 namespace {
 
-using Seconds = std::chrono::duration<double>;
 using nlohmann::json;
 
 /// Nodes come up one after the other: so long is waited for more, where more could come. Who was there before comes
@@ -22,16 +22,6 @@ constexpr std::chrono::seconds settling(1);
 constexpr Seconds return_patience(60);
 /// When the grace is over: for what is staged, and to see what is durable.
 constexpr std::chrono::seconds last_look(10);
-
-template <class D>
-std::chrono::steady_clock::duration ticks(D duration) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
-}
-
-template <class T>
-json optional_json(const std::optional<T>& value) {
-  return value ? json(*value) : json();
-}
 
 json to_json(const StoreNews& news) {
   return {{"newest", optional_json(news.newest)}, {"save_seconds", optional_json(news.save_seconds)},
@@ -47,12 +37,6 @@ json to_json(const Recovery& recovery) {
           {"step", optional_json(recovery.step)},
           {"passed_over", std::move(passed_over)},
           {"mended", recovery.mended}};
-}
-
-template <class T>
-std::optional<T> optional_from(const json& value) {
-  if (value.is_null()) return std::nullopt;
-  return value.get<T>();
 }
 
 StoreNews news_from(const json& value) {

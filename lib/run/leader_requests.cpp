@@ -9,8 +9,6 @@
 namespace ckpt::run {
 namespace {
 
-using Seconds = std::chrono::duration<double>;
-
 /// Where no failure has been seen yet, one a day is taken for granted: intervals come out long rather than endless.
 constexpr double prior_seconds = 24 * 3600;
 /// Until a first save has shown what it costs.
@@ -19,10 +17,6 @@ constexpr double first_interval = 300;
 constexpr std::chrono::seconds straggler_patience(5);
 /// Ranks that don't look for requests yet may do so in a moment, as others do.
 constexpr std::chrono::seconds join_patience(10);
-
-std::chrono::steady_clock::duration ticks(Seconds duration) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
-}
 
 }  // namespace
 

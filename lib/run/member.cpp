@@ -153,7 +153,7 @@ void Member::check_slots(Clock::time_point now) {
   const auto in_use = slots_.usable();
   checks_all_ = true;
   health_.start(in_use.size() >= options_.min_ranks ? in_use : all_slots(options_.max_ranks));
-  next_check_ = now + std::chrono::duration_cast<Clock::duration>(Seconds(options_.health_seconds));
+  next_check_ = now + ticks(Seconds(options_.health_seconds));
 }
 
 void Member::take_health() {
@@ -291,7 +291,7 @@ void Member::watch(const JobState& job, Clock::time_point now) {
   if (!out.empty() && health_.has_command() && !health_.is_running() && now >= next_check_) {
     checks_all_ = false;
     health_.start(out);
-    next_check_ = now + std::chrono::duration_cast<Clock::duration>(Seconds(options_.health_seconds));
+    next_check_ = now + ticks(Seconds(options_.health_seconds));
   }
 }
 
@@ -323,7 +323,7 @@ void Member::fail(RunFailure failure) {
   if (slots_.rules().is_elastic() && slots_.count_failure(slot)) {
     tell(RunEventKind::left_out,
          fmt::format("slot {} is left out: its ranks failed {} times in a row", slot, slots_.rules().retries));
-    next_check_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(options_.health_seconds));
+    next_check_ = Clock::now() + ticks(Seconds(options_.health_seconds));
   }
   state_.failure = std::move(failure);
   state_.phase = NodePhase::failed;

@@ -68,8 +68,7 @@ void RankGroup::start(std::uint32_t local_rank) {
     start.output = write_end.get();
   }
   rank.last_sign = Clock::now();
-  if (settings_.start_limit)
-    rank.deadline = rank.last_sign + std::chrono::duration_cast<Clock::duration>(*settings_.start_limit);
+  if (settings_.start_limit) rank.deadline = rank.last_sign + ticks(*settings_.start_limit);
   rank.pid = rank.was = start_process(start);
 }
 
@@ -107,7 +106,7 @@ void RankGroup::take(Rank& rank, const Notice& notice) {
     rank.has_beaten = true;
     rank.last_sign = now;
     rank.deadline.reset();
-    if (settings_.heartbeat) rank.deadline = now + std::chrono::duration_cast<Clock::duration>(*settings_.heartbeat);
+    if (settings_.heartbeat) rank.deadline = now + ticks(*settings_.heartbeat);
   }
   // It only makes later what is looked at anyway.
   if (notice.extend && rank.deadline) rank.deadline = std::max(*rank.deadline, now + *notice.extend);

@@ -7,6 +7,7 @@
 #include "run/notify_socket.hpp"
 #include "run/rank_environment.hpp"
 #include "run/rank_log.hpp"
+#include "run/ticks.hpp"
 
 #include <ckpt/run.hpp>
 
@@ -19,9 +20,6 @@
 #include <vector>
 
 namespace ckpt::run {
-
-using Clock = std::chrono::steady_clock;
-using Seconds = std::chrono::duration<double>;
 
 struct GroupSettings {
   std::vector<std::string> command;

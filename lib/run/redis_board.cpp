@@ -5,6 +5,7 @@
 #include "run/line_channel.hpp"
 #include "run/redis_link.hpp"
 #include "run/saying.hpp"
+#include "run/ticks.hpp"
 
 #include <ckpt/error.hpp>
 
@@ -24,7 +25,6 @@
 namespace ckpt::run {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr std::chrono::seconds between_starts(1);
@@ -39,8 +39,7 @@ class RedisBoard final : public Board {
                   .name = options.node_name,
                   .life = {},
                   .lease = std::chrono::milliseconds(std::llround(options.lease_seconds * 1000))},
-        join_end_(Clock::now() +
-                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.join_seconds))) {
+        join_end_(Clock::now() + ticks(Seconds(options.join_seconds))) {
     settings_.password = doors::redis_password(settings_.address, options.cluster_password);
   }
 

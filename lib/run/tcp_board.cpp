@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/tcp_board.hpp"
 
+#include "run/ticks.hpp"
+
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -17,17 +19,12 @@
 namespace ckpt::run {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr std::chrono::milliseconds between_tries(250);
 constexpr std::chrono::seconds between_signs(1);
 /// The last that is said has so long to get there.
 constexpr std::chrono::seconds farewell(3);
-
-Clock::duration ticks(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
@@ -83,7 +80,7 @@ std::unique_ptr<Board> open_tcp_board(const RunOptions& options) {
 
 // Node 0.
 
-TcpHub::TcpHub(const RunOptions& options) : count_(options.nodes), silence_(ticks(options.lease_seconds)) {
+TcpHub::TcpHub(const RunOptions& options) : count_(options.nodes), silence_(ticks(Seconds(options.lease_seconds))) {
   const Meeting meeting = parse_meeting(options.meeting);
   listen(meeting.host, meeting.port);
 }
@@ -226,8 +223,8 @@ void TcpHub::leave() {
 TcpSpoke::TcpSpoke(const RunOptions& options)
     : meeting_(options.meeting),
       count_(options.nodes),
-      silence_(ticks(options.lease_seconds)),
-      join_end_(Clock::now() + ticks(options.join_seconds)) {
+      silence_(ticks(Seconds(options.lease_seconds))),
+      join_end_(Clock::now() + ticks(Seconds(options.join_seconds))) {
   (void)parse_meeting(meeting_);
 }
 
