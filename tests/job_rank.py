@@ -6,8 +6,9 @@
 #
 #   job_rank.py --steps=N [--pause=SECONDS] [--save-every=N] [--fail=ATTEMPT,RANK,STEP,HOW]...
 #
-# HOW: kill, stop (SIGSTOP), silent, exit-N, segv, idle (lives on, and takes no part in the steps any more). RANK or ATTEMPT may be '*'. At the end each rank writes its state to
-# final-RANK. --deaf: knows nothing of heartbeats and requests, as a script that was written for torchrun.
+# HOW: kill, stop (SIGSTOP), silent, exit-N, segv, idle (lives on, and takes no part in the steps any more). RANK or
+# ATTEMPT may be '*'. At the end each rank writes its state to final-RANK. --deaf: knows nothing of heartbeats and
+# requests, as a script that was written for torchrun.
 import argparse
 import hashlib
 import mmap

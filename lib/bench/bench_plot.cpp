@@ -18,14 +18,6 @@
 namespace ckpt {
 namespace {
 
-constexpr double width = 1000;
-constexpr double left = 74;
-constexpr double right = 20;
-constexpr double header = 108;
-constexpr double panel = 130;     ///< of steps
-constexpr double lane = 12;       ///< of a save
-constexpr double panel_gap = 44;  ///< for the title of the next one
-constexpr double axis = 46;
 // Okabe and Ito's palette: safe for colour-blind eyes.
 constexpr std::string_view step_color = "#56b4e9";
 constexpr std::string_view stall_color = "#d55e00";
@@ -44,9 +36,18 @@ double tick_of(double most, double count) {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.4g}", seconds * 1e3); }
 
-class Picture {
+class BenchPicture {
+  static constexpr double width = 1000;
+  static constexpr double left = 74;
+  static constexpr double right = 20;
+  static constexpr double header = 108;
+  static constexpr double panel = 130;     ///< of steps
+  static constexpr double lane = 12;       ///< of a save
+  static constexpr double panel_gap = 44;  ///< for the title of the next one
+  static constexpr double axis = 46;
+
  public:
-  explicit Picture(const BenchReport& report) : report_(report) {
+  explicit BenchPicture(const BenchReport& report) : report_(report) {
     highest_ = report.step_seconds;
     for (const BenchWayReport& way : report.ways) {
       longest_ = std::max(longest_, way.total.seconds);
@@ -197,6 +198,6 @@ class Picture {
 
 }  // namespace
 
-std::string draw_bench(const BenchReport& report) { return Picture(report).draw(); }
+std::string draw_bench(const BenchReport& report) { return BenchPicture(report).draw(); }
 
 }  // namespace ckpt

@@ -47,9 +47,9 @@ struct Version {
   const char* usage;
   const char* cache;  ///< in memory.stat: pages of files that are given up under pressure, which usage counts
 };
-constexpr Version second{"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file "};
-constexpr Version first{"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
-                        "total_inactive_file "};
+constexpr Version version_two{"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file "};
+constexpr Version version_one{"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                              "total_inactive_file "};
 
 void apply_limits(const std::string& mount, std::string group, const Version& version, std::uint64_t& available) {
   while (true) {
@@ -81,10 +81,10 @@ std::uint64_t available_memory(const std::string& root) {
     const std::string controllers = "," + line.substr(one + 1, two - one - 1) + ",";
     const std::string group = line.substr(two + 1);
     if (controllers == ",,") {
-      apply_limits(root + second.mount, group, second, available);
-      apply_limits(root + "/sys/fs/cgroup/unified", group, second, available);
+      apply_limits(root + version_two.mount, group, version_two, available);
+      apply_limits(root + "/sys/fs/cgroup/unified", group, version_two, available);
     } else if (controllers.find(",memory,") != std::string::npos) {
-      apply_limits(root + first.mount, group, first, available);
+      apply_limits(root + version_one.mount, group, version_one, available);
     }
   }
   return available == UINT64_MAX ? 0 : available;

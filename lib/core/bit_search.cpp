@@ -11,7 +11,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t stripe = 64;
-constexpr std::size_t block = 1024;
+constexpr std::size_t block_size = 1024;
 /// Shorter inputs are hashed in other ways.
 constexpr std::size_t longest_short_input = 240;
 
@@ -82,13 +82,13 @@ void add_stripe(std::array<std::uint64_t, 8>& lanes, const std::byte* data, std:
 
 BitSearch::BitSearch(ByteView data, std::uint64_t sum) : data_(data), sum_(sum) {
   if (data.size() <= longest_short_input) return;
-  const std::size_t blocks = (data.size() - 1) / block + 1;
+  const std::size_t blocks = (data.size() - 1) / block_size + 1;
   Lanes now = {prime32_3, prime64_1, prime64_2, prime64_3, prime64_4, prime32_2, prime64_5, prime32_1};
   for (std::size_t b = 0; b < blocks; ++b) {
     Lanes added{};
     const bool is_last = b + 1 == blocks;
-    const std::size_t stripes = is_last ? (data.size() - 1 - b * block) / stripe : block / stripe;
-    for (std::size_t s = 0; s < stripes; ++s) add_stripe(added, data.data() + b * block + s * stripe, 8 * s);
+    const std::size_t stripes = is_last ? (data.size() - 1 - b * block_size) / stripe : block_size / stripe;
+    for (std::size_t s = 0; s < stripes; ++s) add_stripe(added, data.data() + b * block_size + s * stripe, 8 * s);
     if (is_last) add_stripe(added, data.data() + data.size() - stripe, last_stripe_secret);
     for (std::size_t lane = 0; lane < lanes; ++lane) now[lane] += added[lane];
     added_.push_back(added);
@@ -127,9 +127,9 @@ std::optional<unsigned> BitSearch::bit_by_hashing(std::size_t at) const {
 std::optional<unsigned> BitSearch::bit_at(std::size_t at) const {
   // The last 64 bytes are a stripe of their own, which overlaps the one before it.
   if (data_.size() <= longest_short_input || at >= data_.size() - stripe) return bit_by_hashing(at);
-  const std::size_t at_block = at / block;
+  const std::size_t at_block = at / block_size;
   const std::size_t lane = at % stripe / 8;
-  const std::uint64_t key = secret_at(8 * (at % block / stripe) + 8 * lane);
+  const std::uint64_t key = secret_at(8 * (at % block_size / stripe) + 8 * lane);
   const std::uint64_t before = load(data_.data() + at / 8 * 8);
   for (unsigned bit = 0; bit < 8; ++bit) {
     const std::uint64_t after = before ^ std::uint64_t{1} << (at % 8 * 8 + bit);

@@ -47,7 +47,7 @@ std::uint32_t by_tables(std::uint32_t state, const std::byte* at, std::size_t le
 #ifdef __x86_64__
 
 constexpr std::size_t lane = 16;
-constexpr std::size_t stride = 4 * lane;
+constexpr std::size_t fold_stride = 4 * lane;
 
 #define CKPT_FOLDING __attribute__((target("pclmul,sse4.1")))
 
@@ -72,9 +72,9 @@ CKPT_FOLDING std::uint32_t by_folding(std::uint32_t state, const std::byte* at, 
   __m128i x[4];  // a plain array: templates drop the attributes of vector types
   for (std::size_t i = 0; i < std::size(x); ++i) x[i] = load_lane(at + i * lane);
   x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128(static_cast<int>(state)));
-  at += stride;
-  size -= stride;
-  for (; size >= stride; size -= stride, at += stride) {
+  at += fold_stride;
+  size -= fold_stride;
+  for (; size >= fold_stride; size -= fold_stride, at += fold_stride) {
     for (std::size_t i = 0; i < std::size(x); ++i) x[i] = fold(x[i], by_stride, load_lane(at + i * lane));
   }
   __m128i sum = x[0];
@@ -100,7 +100,7 @@ bool can_fold() {
 std::uint32_t crc32(std::uint32_t crc, ByteView data) {
   std::uint32_t state = ~crc;
 #ifdef __x86_64__
-  if (data.size() >= stride && can_fold()) {
+  if (data.size() >= fold_stride && can_fold()) {
     const std::size_t whole = data.size() / lane * lane;
     state = by_folding(state, data.data(), whole);
     data = data.subspan(whole);

@@ -62,6 +62,10 @@ inline constexpr std::uint8_t dtype_count = 41;
 [[nodiscard]] std::optional<DType> dtype_from_name(std::string_view name);
 /// Bits that one element takes; 8 for opaque.
 [[nodiscard]] unsigned bits_of(DType dtype);
+/// Of so many elements together; elements of less than a byte share bytes.
+[[nodiscard]] inline std::uint64_t bytes_of(std::uint64_t elements, DType dtype) {
+  return (elements * bits_of(dtype) + 7) / 8;
+}
 
 /// How a tensor's values are laid out. Numbers are part of the on-disk format.
 enum class Layout : std::uint8_t {

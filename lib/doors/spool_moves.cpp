@@ -32,7 +32,7 @@ std::string clean_name(const std::string& path) {
 /// As the system finds it: "link/.." isn't where the link is.
 std::string real_place(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::string name(os::last_name_of(path));
   if (name.empty() || name == "." || name == "..") return std::filesystem::canonical(path).string();
   const std::string parent = std::filesystem::canonical(os::parent_of(path)).string();
   return parent == "/" ? parent + name : parent + "/" + name;
@@ -106,7 +106,7 @@ std::optional<std::vector<Move>> plan_moves(const SaveOptions& save, const std::
     if (!status || S_ISLNK(status->st_mode)) return std::nullopt;
     const bool contents = S_ISDIR(status->st_mode) && (!save.directory || clean_name(operand).empty());
     if (!contents) {
-      const std::string to = save.directory ? clean_name(operand) : origin.substr(origin.rfind('/') + 1);
+      const std::string to = save.directory ? clean_name(operand) : std::string(os::last_name_of(origin));
       moves.push_back({.from = origin, .to = to});
     } else if (save.sources.size() == 1) {
       moves.push_back({.from = origin, .to = {}});

@@ -19,6 +19,10 @@ struct BaseCheckpoint {
   friend auto operator<=>(const BaseCheckpoint&, const BaseCheckpoint&) = default;
 };
 
+inline bool contains(const std::vector<BaseCheckpoint>& list, const BaseCheckpoint& checkpoint) {
+  return std::find(list.begin(), list.end(), checkpoint) != list.end();
+}
+
 /// The row of a checkpoint in a list that has each once; it's appended if it isn't there.
 inline std::uint32_t row_of(std::vector<BaseCheckpoint>& list, const BaseCheckpoint& checkpoint) {
   const auto known = std::find(list.begin(), list.end(), checkpoint);

@@ -13,10 +13,12 @@
 namespace ckpt::format {
 namespace {
 
-enum TensorFlag : std::uint8_t { has_bytes = 1, conjugate = 2, negative = 4, sharded = 8 };
-constexpr std::uint8_t known_tensor_flags = has_bytes | conjugate | negative | sharded;
+enum TensorFlag : std::uint8_t { has_bytes = 1, conjugate = 2, negated = 4, sharded = 8 };
+constexpr std::uint8_t known_tensor_flags = has_bytes | conjugate | negated | sharded;
 
-[[noreturn]] void refuse(const std::string& why) { throw Damaged(DamageKind::altered, 0, 0, "catalog: " + why); }
+[[noreturn]] void refuse_catalog(const std::string& why) {
+  throw Damaged(DamageKind::altered, 0, 0, "catalog: " + why);
+}
 
 Json encode_texts(const std::map<std::string, std::string>& texts) {
   Json object = Json::object();
@@ -26,10 +28,10 @@ Json encode_texts(const std::map<std::string, std::string>& texts) {
 
 std::map<std::string, std::string> decode_texts(const Json& object, const char* key) {
   const auto it = object.find(key);
-  if (it == object.end() || !it->is_object()) refuse(std::string("field '") + key + "' is missing");
+  if (it == object.end() || !it->is_object()) refuse_catalog(std::string("field '") + key + "' is missing");
   std::map<std::string, std::string> texts;
   for (const auto& [name, value] : it->items()) {
-    if (!value.is_string()) refuse(std::string("field '") + key + "." + name + "' is not a text");
+    if (!value.is_string()) refuse_catalog(std::string("field '") + key + "." + name + "' is not a text");
     texts[name] = value.get<std::string>();
   }
   return texts;
@@ -50,17 +52,17 @@ Json encode_shard(const ShardInfo& shard) {
 template <class T>
 T field(const Json& object, const char* key) {
   const auto it = object.find(key);
-  if (it == object.end()) refuse(std::string("field '") + key + "' is missing");
+  if (it == object.end()) refuse_catalog(std::string("field '") + key + "' is missing");
   if constexpr (std::is_same_v<T, std::string>) {
-    if (!it->is_string()) refuse(std::string("field '") + key + "' is not a text");
+    if (!it->is_string()) refuse_catalog(std::string("field '") + key + "' is not a text");
     return it->get<std::string>();
   } else {
     if (!it->is_number_integer() || (std::is_unsigned_v<T> && !it->is_number_unsigned())) {
-      refuse(std::string("field '") + key + "' is not a number");
+      refuse_catalog(std::string("field '") + key + "' is not a number");
     }
     if constexpr (std::is_unsigned_v<T>) {
       if (it->get<std::uint64_t>() > std::numeric_limits<T>::max())
-        refuse(std::string("field '") + key + "' is too large");
+        refuse_catalog(std::string("field '") + key + "' is too large");
     }
     return it->get<T>();
   }
@@ -68,7 +70,7 @@ T field(const Json& object, const char* key) {
 
 ShardInfo decode_shard(const Json& document) {
   const auto it = document.find("shard");
-  if (it == document.end() || !it->is_object()) refuse("field 'shard' is missing");
+  if (it == document.end() || !it->is_object()) refuse_catalog("field 'shard' is missing");
   ShardInfo shard{.step = field<std::uint64_t>(*it, "step"),
                   .attempt = field<std::uint64_t>(*it, "attempt"),
                   .rank = field<std::uint32_t>(*it, "rank"),
@@ -78,8 +80,8 @@ ShardInfo decode_shard(const Json& document) {
                   .marks = decode_texts(*it, "marks"),
                   .writer = field<std::string>(*it, "writer")};
   if (it->contains("created")) shard.created = field<std::int64_t>(*it, "created");
-  if (shard.world_size == 0 || shard.world_size > max_world_size) refuse("impossible world size");
-  if (shard.rank >= shard.world_size) refuse("rank is not below the world size");
+  if (shard.world_size == 0 || shard.world_size > max_world_size) refuse_catalog("impossible world size");
+  if (shard.rank >= shard.world_size) refuse_catalog("rank is not below the world size");
   return shard;
 }
 
@@ -182,7 +184,7 @@ Json encode_tensors(const std::vector<Tensor>& tensors) {
     dtypes.push_back(static_cast<std::uint8_t>(tensor.dtype));
     layouts.push_back(static_cast<std::uint8_t>(tensor.layout));
     flags.push_back(static_cast<std::uint8_t>((tensor.has_bytes ? has_bytes : 0) | (tensor.conjugate ? conjugate : 0) |
-                                              (tensor.negative ? negative : 0) | (is_sharded ? sharded : 0)));
+                                              (tensor.negative ? negated : 0) | (is_sharded ? sharded : 0)));
     if (tensor.shape.size() > 255) throw std::logic_error("a tensor of more than 255 dimensions");
     ranks.push_back(static_cast<std::uint8_t>(tensor.shape.size()));
     offsets.push_back(tensor.offset);
@@ -207,7 +209,7 @@ Json encode_tensors(const std::vector<Tensor>& tensors) {
 
 /// Deals out the next `count` numbers of a column that holds those of all rows one after the other.
 std::vector<std::int64_t> take_numbers(const std::vector<std::int64_t>& from, std::size_t& at, std::size_t count) {
-  if (count > from.size() - at) refuse("a column of shapes ends early");
+  if (count > from.size() - at) refuse_catalog("a column of shapes ends early");
   const auto begin = from.begin() + static_cast<std::ptrdiff_t>(at);
   at += count;
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
@@ -239,7 +241,7 @@ std::vector<Tensor> decode_tensors(const Json& document) {
     tensor.layout = static_cast<Layout>(layouts[i]);
     tensor.has_bytes = (flags[i] & has_bytes) != 0;
     tensor.conjugate = (flags[i] & conjugate) != 0;
-    tensor.negative = (flags[i] & negative) != 0;
+    tensor.negative = (flags[i] & negated) != 0;
     tensor.offset = offsets[i];
     tensor.shape = take_numbers(shapes, shape_at, dims[i]);
     tensor.strides = take_numbers(strides, stride_at, dims[i]);
@@ -250,7 +252,7 @@ std::vector<Tensor> decode_tensors(const Json& document) {
   }
   if (shape_at != shapes.size() || stride_at != strides.size() || global_at != global_shapes.size() ||
       offset_at != global_offsets.size()) {
-    refuse("a column of shapes is too long");
+    refuse_catalog("a column of shapes is too long");
   }
   return tensors;
 }
@@ -317,14 +319,14 @@ void deal_out(std::vector<FileEntry>& files, std::size_t available, const char* 
   std::uint64_t next = 0;
   for (FileEntry& file : files) {
     file.*First = next;
-    if (file.*Count > available - next) refuse(std::string("more ") + what + " than there are");
+    if (file.*Count > available - next) refuse_catalog(std::string("more ") + what + " than there are");
     next += file.*Count;
   }
-  if (next != available) refuse(std::string("some ") + what + " belong to no file");
+  if (next != available) refuse_catalog(std::string("some ") + what + " belong to no file");
 }
 
 void check_file(const Catalog& catalog, const FileEntry& file) {
-  const auto bad = [&](const std::string& why) { refuse("file '" + file.path + "': " + why); };
+  const auto bad = [&](const std::string& why) { refuse_catalog("file '" + file.path + "': " + why); };
   if (file.type != EntryType::file &&
       (file.size != 0 || file.block_count != 0 || file.extent_count != 0 || file.tensor_count != 0)) {
     bad("only a file has content");

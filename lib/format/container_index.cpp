@@ -12,7 +12,7 @@
 namespace ckpt::format {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw Damaged(DamageKind::altered, 0, 0, "index: " + why); }
+[[noreturn]] void refuse_index(const std::string& why) { throw Damaged(DamageKind::altered, 0, 0, "index: " + why); }
 
 Digest digest_at(ByteView packed, std::size_t row) {
   Digest digest;
@@ -38,27 +38,27 @@ void check_frames(const ContainerIndex& index, std::uint64_t end) {
   for (const FrameRecord& frame : index.frames) {
     if (frame.first_block != next_block || frame.block_count == 0 ||
         frame.block_count > index.blocks.size() - next_block) {
-      refuse("frames that don't tile the blocks");
+      refuse_index("frames that don't tile the blocks");
     }
     if (frame.place < at || frame.payload < frame.place || !lies_within(frame.payload, frame.payload_size, end)) {
-      refuse("a frame outside the container");
+      refuse_index("a frame outside the container");
     }
     if (frame.payload - frame.place > max_frame_header || frame.payload_size > max_frame_payload) {
-      refuse("a frame of impossible size");
+      refuse_index("a frame of impossible size");
     }
     std::uint64_t place = frame.payload;
     for (std::uint64_t i = 0; i < frame.block_count; ++i) {
       const BlockRecord& block = index.blocks[next_block + i];
       if (block.place != place || !lies_within(place, block.stored_size, frame.payload + frame.payload_size)) {
-        refuse("a block outside its frame");
+        refuse_index("a block outside its frame");
       }
       place += block.stored_size;
     }
-    if (place != frame.payload + frame.payload_size) refuse("a frame with bytes that belong to no block");
+    if (place != frame.payload + frame.payload_size) refuse_index("a frame with bytes that belong to no block");
     next_block += frame.block_count;
     at = place;
   }
-  if (next_block != index.blocks.size()) refuse("blocks without a frame");
+  if (next_block != index.blocks.size()) refuse_index("blocks without a frame");
 }
 
 /// Rows of zeros stand for blocks without a base.
@@ -204,7 +204,7 @@ ContainerIndex decode_index(ByteView data, std::uint64_t end) {
                             .payload_size = payload_sizes[i],
                             .first_block = next,
                             .block_count = counts[i]});
-    if (counts[i] > count) refuse("frames that don't tile the blocks");
+    if (counts[i] > count) refuse_index("frames that don't tile the blocks");
     next += counts[i];
   }
   check_frames(index, end);
@@ -220,7 +220,7 @@ ContainerIndex decode_index(ByteView data, std::uint64_t end) {
   if (catalog.bytes("hash").size() != sizeof(Digest)) catalog.fail("hash", "has another size");
   index.catalog.hash = digest_at(catalog.bytes("hash"), 0);
   if (!lies_within(index.catalog.place, index.catalog.stored_size, end) || index.catalog.raw_size > max_catalog_size) {
-    refuse("a catalog outside the container");
+    refuse_index("a catalog outside the container");
   }
   const TableReader shard(document, "shard");
   if (shard.bytes("root").size() != sizeof(Digest)) shard.fail("root", "has another size");
@@ -235,7 +235,7 @@ std::vector<BaseCheckpoint> used_bases(const ContainerIndex& index, const std::v
   }
   std::vector<BaseCheckpoint> used;
   for (const std::uint32_t row : rows) {
-    if (row >= bases.size()) refuse("a base that the catalog lacks");
+    if (row >= bases.size()) refuse_index("a base that the catalog lacks");
     used.push_back(bases[row]);
   }
   return used;

@@ -16,7 +16,7 @@ using format::Catalog;
 using format::FileEntry;
 
 /// A tensor's bytes, or what's between two of them.
-struct Piece {
+struct NamedPiece {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::string name;           ///< in its file
@@ -43,9 +43,9 @@ std::map<std::uint64_t, std::string> names_by_offset(const Catalog& catalog, con
   return names;
 }
 
-std::vector<Piece> pieces_of(const Catalog& catalog, const FileEntry& file) {
+std::vector<NamedPiece> pieces_of(const Catalog& catalog, const FileEntry& file) {
   const auto names = names_by_offset(catalog, file);
-  std::vector<Piece> pieces;
+  std::vector<NamedPiece> pieces;
   std::uint64_t at = 0;
   std::string before = "start";
   const auto add_gap = [&](std::uint64_t end) {
@@ -56,7 +56,7 @@ std::vector<Piece> pieces_of(const Catalog& catalog, const FileEntry& file) {
     const Extent& extent = catalog.extents[e];
     add_gap(extent.offset);
     const auto named = names.find(extent.offset);
-    Piece piece{.begin = extent.offset, .end = extent.offset + extent.size, .name = {}, .dtype = extent.dtype};
+    NamedPiece piece{.begin = extent.offset, .end = extent.offset + extent.size, .name = {}, .dtype = extent.dtype};
     if (named != names.end()) {
       piece.name = "tensor " + named->second;
       piece.name_anywhere = piece.name;
@@ -82,11 +82,11 @@ Digest name_of(std::string_view scope, std::string_view name, std::uint64_t offs
 }
 
 /// Takes its type from the piece that it holds most of.
-void set_element(BlockPiece& block, const std::vector<Piece>& pieces, std::size_t first, std::uint64_t begin,
+void set_element(BlockPiece& block, const std::vector<NamedPiece>& pieces, std::size_t first, std::uint64_t begin,
                  std::uint64_t end) {
   std::uint64_t most = 0;
   for (std::size_t p = first; p < pieces.size() && pieces[p].begin < end; ++p) {
-    const Piece& piece = pieces[p];
+    const NamedPiece& piece = pieces[p];
     const std::uint64_t held = std::min(piece.end, end) - std::max(piece.begin, begin);
     if (codec::is_untyped(piece.dtype) || held <= most) continue;
     most = held;
@@ -112,13 +112,13 @@ std::vector<BlockPiece> describe_pieces(const Catalog& catalog) {
     append_number(position, of_kind[file.kind]++);
     const std::string path = "path " + file.path;
     const std::string path_pattern = "like " + without_numbers(file.path);
-    const std::vector<Piece> pieces = pieces_of(catalog, file);
+    const std::vector<NamedPiece> pieces = pieces_of(catalog, file);
     std::size_t piece = 0;
     std::uint64_t begin = 0;
     for (std::uint64_t b = file.first_block; b < file.first_block + file.block_count; ++b) {
       const std::uint64_t end = begin + catalog.block_sizes[b];
       while (pieces[piece].end <= begin) ++piece;
-      const Piece& held = pieces[piece];
+      const NamedPiece& held = pieces[piece];
       const std::uint64_t offset = begin - held.begin;
       BlockPiece block;
       for (const std::string& scope : {path, path_pattern, position}) {

@@ -37,7 +37,7 @@ std::uint64_t volume_of(const Box& box) {
   return volume;
 }
 
-bool lies_within(const Box& box, const std::vector<std::int64_t>& shape) {
+bool lies_inside(const Box& box, const std::vector<std::int64_t>& shape) {
   if (box.offsets.size() != shape.size() || box.shape.size() != shape.size()) return false;
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (box.offsets[d] < 0 || box.shape[d] < 0 || box.offsets[d] > shape[d] ||

@@ -24,7 +24,7 @@ struct Box {
 [[nodiscard]] Box whole_of(const std::vector<std::int64_t>& shape);
 /// How many elements it has.
 [[nodiscard]] std::uint64_t volume_of(const Box& box);
-[[nodiscard]] bool lies_within(const Box& box, const std::vector<std::int64_t>& shape);
+[[nodiscard]] bool lies_inside(const Box& box, const std::vector<std::int64_t>& shape);
 /// What lies in both; nothing if that's no element.
 [[nodiscard]] std::optional<Box> intersection_of(const Box& a, const Box& b);
 

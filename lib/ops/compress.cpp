@@ -50,9 +50,9 @@ bool refers_to_itself(const store::Checkpoint& checkpoint) {
       });
 }
 
-class Run {
+class CompressRun {
  public:
-  Run(const store::Store& store, const CompressOptions& options, Monitor& monitor)
+  CompressRun(const store::Store& store, const CompressOptions& options, Monitor& monitor)
       : store_(store), options_(options), monitor_(monitor) {}
 
   CompressReport run() {
@@ -302,11 +302,11 @@ CompressReport compress(const CompressOptions& options, Monitor& monitor) {
   const auto start = std::chrono::steady_clock::now();
   CompressReport report;
   if (options.dry_run) {
-    report = Run(store::Store::open(options.store), options, monitor).run();
+    report = CompressRun(store::Store::open(options.store), options, monitor).run();
   } else {
     const store::Store store = store::Store::open_for_writing(options.store, false);
     store::clean_leftovers(store);
-    report = Run(store, options, monitor).run();
+    report = CompressRun(store, options, monitor).run();
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

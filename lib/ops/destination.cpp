@@ -21,7 +21,7 @@ std::string directory_part(const std::string& path) {
   return slash == std::string::npos ? std::string() : path.substr(0, slash);
 }
 
-std::string last_part(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string last_part(const std::string& path) { return std::string(os::last_name_of(path)); }
 
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
   os::throw_errno(errno, "cannot " + what + " '" + path + "'");

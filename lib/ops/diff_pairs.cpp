@@ -4,6 +4,7 @@
 #include "ops/diff_pairs.hpp"
 
 #include "ops/path_numbers.hpp"
+#include "os/small_file.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -24,7 +25,7 @@ using format::EntryType;
 bool is_link(const SideFile& file) { return file.type != EntryType::file; }
 
 std::string extension_of(std::string_view path) {
-  const std::string_view name = path.substr(path.rfind('/') + 1);
+  const std::string_view name = os::last_name_of(path);
   const std::size_t dot = name.rfind('.');
   return dot == std::string_view::npos ? std::string() : std::string(name.substr(dot));
 }

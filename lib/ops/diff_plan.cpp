@@ -11,8 +11,6 @@ namespace {
 /// A multiple of the size of a block.
 constexpr std::uint64_t share_size = 16U << 20U;
 
-std::uint64_t bytes_of(std::uint64_t elements, DType dtype) { return (elements * bits_of(dtype) + 7) / 8; }
-
 /// Elements of less than a byte are read from whole bytes on.
 std::uint64_t element_unit(DType a, DType b) { return bits_of(a) % 8 == 0 && bits_of(b) % 8 == 0 ? 1 : 8; }
 
@@ -37,9 +35,9 @@ void for_each_range(const StoredFile& a, std::uint64_t at_a, const StoredFile& b
   }
 }
 
-class Planner {
+class DiffPlanner {
  public:
-  Planner(const DiffSide& a, const DiffSide& b, const DiffRule& rule) : a_(a), b_(b), rule_(rule) {}
+  DiffPlanner(const DiffSide& a, const DiffSide& b, const DiffRule& rule) : a_(a), b_(b), rule_(rule) {}
 
   void add(std::size_t index, const Comparison& comparison) {
     const SimplePair pair = simplify(*comparison.a, *comparison.b);
@@ -169,7 +167,7 @@ DiffPlan plan_diff(const DiffSide& a, const DiffSide& b, const std::vector<Compa
     return std::tuple(comparisons[x].file_a, comparisons[x].file_b, comparisons[x].a->offset) <
            std::tuple(comparisons[y].file_a, comparisons[y].file_b, comparisons[y].a->offset);
   });
-  Planner planner(a, b, rule);
+  DiffPlanner planner(a, b, rule);
   for (const std::size_t i : order) planner.add(i, comparisons[i]);
   return planner.finish(comparisons);
 }

@@ -35,9 +35,9 @@ std::vector<SideFile> files_of(const format::Catalog& catalog, std::uint32_t ran
 
 bool is_directory(const SideFile& file) { return file.type == format::EntryType::directory; }
 
-class StoredBytes final : public RandomBytes {
+class StoredFileBytes final : public RandomBytes {
  public:
-  StoredBytes(std::shared_ptr<const StoredFile> file, std::size_t blocks)
+  StoredFileBytes(std::shared_ptr<const StoredFile> file, std::size_t blocks)
       : file_(std::move(file)), cursor_(*file_, blocks) {}
   [[nodiscard]] std::uint64_t size() const override { return file_->size(); }
   [[nodiscard]] ByteView at(std::uint64_t offset) override { return cursor_.at(offset); }
@@ -67,7 +67,7 @@ class StoredSide final : public DiffSide {
   void set_name(std::string name) { name_ = std::move(name); }
 
   [[nodiscard]] std::unique_ptr<RandomBytes> open(std::size_t file, std::size_t blocks) const override {
-    return std::make_unique<StoredBytes>(stored(file), blocks);
+    return std::make_unique<StoredFileBytes>(stored(file), blocks);
   }
 
   [[nodiscard]] std::shared_ptr<const StoredFile> stored(std::size_t file) const override {

@@ -22,8 +22,6 @@ constexpr std::uint64_t step_elements = 32768;
 /// Bytes of a view that are gathered at once, on each side.
 constexpr std::uint64_t gather_step = 8U << 20U;
 
-std::uint64_t bytes_of(std::uint64_t elements, DType dtype) { return (elements * bits_of(dtype) + 7) / 8; }
-
 /// The file that a worker has at hand on one side.
 class OpenFile {
  public:

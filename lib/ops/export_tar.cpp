@@ -12,12 +12,12 @@
 namespace ckpt::ops {
 namespace {
 
-constexpr std::size_t record = 512;
+constexpr std::size_t tar_record = 512;
 constexpr std::size_t name_size = 100;
 /// What eleven octal digits can say.
 constexpr std::uint64_t max_octal = (1ULL << 33U) - 1;
 
-std::string padding(std::uint64_t size) { return std::string((record - size % record) % record, '\0'); }
+std::string padding(std::uint64_t size) { return std::string((tar_record - size % tar_record) % tar_record, '\0'); }
 
 std::string octal(std::uint64_t value) { return fmt::format("{:011o}", value) + '\0'; }
 
@@ -37,7 +37,7 @@ std::string member_name(const std::string& name) {
 }
 
 std::string ustar_header(std::string_view name, char type, std::uint64_t size, std::int64_t mtime) {
-  std::string header(record, '\0');
+  std::string header(tar_record, '\0');
   const auto put = [&](std::size_t at, std::string_view text) {
     std::copy(text.begin(), text.end(), header.begin() + static_cast<std::ptrdiff_t>(at));
   };
@@ -89,7 +89,7 @@ ExportLayout lay_out_tar(const std::vector<ExportItem>& items, std::int64_t mtim
     layout.push_back({.literal = before + member_header(member_name(items[i].name), size, mtime) + header, .item = i});
     before = padding(size);
   }
-  layout.push_back({.literal = before + std::string(2 * record, '\0'), .item = std::nullopt});
+  layout.push_back({.literal = before + std::string(2 * tar_record, '\0'), .item = std::nullopt});
   return layout;
 }
 

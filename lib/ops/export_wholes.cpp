@@ -66,7 +66,7 @@ class SlabReader {
   };
   [[nodiscard]] Read read(const GlobalTensor& tensor, const Box& box) {
     Read read{.buffer = buffers_.take(), .bytes = {}};
-    const auto size = static_cast<std::size_t>((volume_of(box) * bits_of(tensor.dtype) + 7) / 8);
+    const auto size = static_cast<std::size_t>(bytes_of(volume_of(box), tensor.dtype));
     read.buffer->reserve(size);
     tensors_.read(tensor, box, contiguous_strides(box.shape), read.buffer->data(), 1, monitor_);
     read.bytes = ByteView(read.buffer->data(), size);

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto look_pause = std::chrono::milliseconds(500);
+constexpr auto follow_pause = std::chrono::milliseconds(500);
 constexpr auto remote_pause = std::chrono::seconds(5);
 constexpr auto first_pause = std::chrono::milliseconds(500);
 constexpr auto longest_pause = std::chrono::milliseconds(30'000);
@@ -39,12 +39,12 @@ class Source {
   /// Waits a little; true if something may be new.
   bool wait_for_news() {
     if (is_remote_) {
-      std::this_thread::sleep_for(look_pause);
+      std::this_thread::sleep_for(follow_pause);
       if (Clock::now() < next_) return false;
       next_ = Clock::now() + remote_pause;
       return true;
     }
-    (void)watch_.wait(look_pause);
+    (void)watch_.wait(follow_pause);
     Names now = names();
     if (now == known_) return false;
     known_ = std::move(now);
@@ -136,7 +136,7 @@ class Follower {
         if (news_.stopping) return;
         const auto is_due = [&] { return news_.generation != seen || news_.ending; };
         if (state_.alike || state_.syncs == 0)
-          news_.changed.wait_for(lock, look_pause, is_due);
+          news_.changed.wait_for(lock, follow_pause, is_due);
         else
           news_.changed.wait_for(lock, pause, [&] { return news_.stopping || news_.ending; });
         const bool nothing_to_do = news_.generation == seen && state_.alike;

@@ -53,7 +53,7 @@ void GlobalIndex::add_part(GlobalTensor& whole, const Origin& first, const Origi
   TensorPart part{.file = file, .box = whole_of(tensor.shape), .view = tensor};
   if (!tensor.global_shape.empty()) part.box.offsets = tensor.global_offsets;
   const bool is_sound = element_count(tensor) && contiguous_bytes({.dtype = tensor.dtype, .shape = shape});
-  if (!is_sound || (element_count(tensor) != 0 && !lies_within(part.box, shape))) {
+  if (!is_sound || (element_count(tensor) != 0 && !lies_inside(part.box, shape))) {
     if (whole.problem.empty()) {
       whole.problem = "has a part outside of its shape " + about(whole.dtype, shape) + ", at " + where(from);
     }

@@ -15,7 +15,7 @@ namespace ckpt::ops {
 namespace {
 
 /// Below this, starting threads costs more than it gains.
-constexpr std::uint64_t parallel_from = 4U << 20U;
+constexpr std::uint64_t parallel_box_from = 4U << 20U;
 
 [[noreturn]] void refuse(Errc code, const GlobalTensor& tensor, const std::string& why) {
   throw Error(code, "tensor '" + tensor.name + "' " + why);
@@ -43,7 +43,7 @@ bool keeps_apart(const Box& box, std::span<const std::int64_t> strides, std::uin
 }
 
 void check_target(const GlobalTensor& tensor, const Box& box, std::span<const std::int64_t> strides) {
-  if (!lies_within(box, tensor.shape)) {
+  if (!lies_inside(box, tensor.shape)) {
     refuse(Errc::invalid_argument, tensor,
            "has no elements " + to_string(box) + ": it has " + to_string(whole_of(tensor.shape)));
   }
@@ -187,7 +187,7 @@ void GlobalTensors::read(const GlobalTensor& tensor, const Box& box, std::span<c
   check_target(tensor, box, strides);
   const std::vector<Piece> pieces = pieces_of(tensor, box);
   const Target target{.box = box, .strides = strides, .into = into};
-  const bool alone = jobs == 1 || volume_of(box) < parallel_from * 8 / bits_of(tensor.dtype);
+  const bool alone = jobs == 1 || volume_of(box) < parallel_box_from * 8 / bits_of(tensor.dtype);
   try {
     Tasks tasks;
     for (const Piece& piece : pieces) {

@@ -26,16 +26,17 @@
 namespace ckpt::ops {
 namespace {
 
-constexpr std::string_view prefix = "sync-";
+constexpr std::string_view incoming_prefix = "sync-";
 constexpr std::uint64_t write_back_step = 8U << 20U;
 
 std::string checkpoint_directory(const store::Store& store, const format::BaseCheckpoint& checkpoint) {
-  return store.pending() + "/" + std::string(prefix) + store::step_name(checkpoint.step) + "-" + to_hex(checkpoint.id);
+  return store.pending() + "/" + std::string(incoming_prefix) + store::step_name(checkpoint.step) + "-" +
+         to_hex(checkpoint.id);
 }
 
 std::string shard_directory(const store::Store& store, const transport::ReplicaShard& shard) {
-  return store.pending() + "/" + std::string(prefix) + store::set_name(shard.set) + "-" + std::to_string(shard.rank) +
-         "-" + to_hex(shard.digest);
+  return store.pending() + "/" + std::string(incoming_prefix) + store::set_name(shard.set) + "-" +
+         std::to_string(shard.rank) + "-" + to_hex(shard.digest);
 }
 
 /// Named after the very container: if it was encoded anew since the last try, that one's bytes are of no use.
@@ -54,9 +55,9 @@ os::Fd open_part(const std::string& path) {
 
 /// A checkpoint's or a shard's directory, and the checkpoint came in another way.
 bool is_of_committed(const store::Store& store, const std::string& name) {
-  const std::size_t dash = name.find('-', prefix.size());
+  const std::size_t dash = name.find('-', incoming_prefix.size());
   if (dash == std::string::npos) return false;
-  const std::string first = name.substr(prefix.size(), dash - prefix.size());
+  const std::string first = name.substr(incoming_prefix.size(), dash - incoming_prefix.size());
   const auto step = store::parse_step_name(first);
   const auto set = store::parse_set_name(first);
   if (!step && !set) return false;
@@ -352,7 +353,7 @@ bool IncomingShard::commit(unsigned jobs, Monitor& monitor) {
 void clean_incoming(const store::Store& store) {
   std::optional<std::int64_t> now;
   for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
-    if (!name.starts_with(prefix)) continue;
+    if (!name.starts_with(incoming_prefix)) continue;
     const std::string directory = store.pending() + "/" + name;
     if (remove_if_never_named(directory)) continue;
     const std::string lock_path = directory + incoming_lock;

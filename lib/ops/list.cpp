@@ -101,7 +101,7 @@ std::vector<CheckpointInfo> list_retired(const std::string& path) {
       if (manifest)
         infos.push_back(describe({.directory = directory, .manifest = std::move(*manifest), .retired = true}, {}));
     } catch (const format::Damaged& damage) {
-      const std::string name = directory.substr(directory.rfind('/') + 1);
+      const std::string name(os::last_name_of(directory));
       infos.push_back(describe_damaged(store::parse_step_name(name.substr(0, 10)).value_or(0), damage));
       infos.back().retired = true;
     }

@@ -26,7 +26,7 @@ std::uint64_t page_size() {
 std::uint64_t page_up(std::uint64_t n) { return (n + page_size() - 1) / page_size() * page_size(); }
 
 /// Bytes of the container, and where they're in the tensor.
-struct Piece {
+struct BlockPart {
   std::uint64_t block = 0;
   std::uint64_t place = 0;
   std::uint64_t at = 0;
@@ -34,8 +34,8 @@ struct Piece {
 };
 
 /// One piece for each block; nothing if one isn't stored raw.
-std::optional<std::vector<Piece>> pieces_of(const StoredFile& file, std::uint64_t begin, std::uint64_t size) {
-  std::vector<Piece> pieces;
+std::optional<std::vector<BlockPart>> pieces_of(const StoredFile& file, std::uint64_t begin, std::uint64_t size) {
+  std::vector<BlockPart> pieces;
   for (std::uint64_t at = 0; at < size;) {
     const StoredFile::Place place = file.place_of(begin + at);
     const format::BlockRecord& record = file.container().index().blocks[place.block];
@@ -49,7 +49,7 @@ std::optional<std::vector<Piece>> pieces_of(const StoredFile& file, std::uint64_
 }
 
 /// Whether a row of pages can show them one after the other.
-bool can_be_joined(const std::vector<Piece>& pieces, std::uint64_t width) {
+bool can_be_joined(const std::vector<BlockPart>& pieces, std::uint64_t width) {
   const std::uint64_t shift = pieces.front().place % page_size();
   if (shift % width != 0) return false;
   for (std::size_t i = 1; i < pieces.size(); ++i) {
@@ -92,7 +92,7 @@ std::optional<MappedTensor> MappedTensor::map(const GlobalTensors& tensors, cons
 
   const format::ContainerReader& container = file->container();
   MappedTensor mapped(pieces->front().place % page_size(), *size);
-  for (const Piece& piece : *pieces) {
+  for (const BlockPart& piece : *pieces) {
     const std::uint64_t before = piece.place % page_size();
     std::byte* const to = mapped.data() + piece.at - before;
     void* const pages = ::mmap(to, page_up(before + piece.size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
@@ -101,7 +101,7 @@ std::optional<MappedTensor> MappedTensor::map(const GlobalTensors& tensors, cons
   }
   // What is checked is what will be looked at. The first and last block may hold more than the tensor.
   run_parallel(pieces->size(), worker_count(0), [&](std::size_t i) {
-    const Piece& piece = (*pieces)[i];
+    const BlockPart& piece = (*pieces)[i];
     const format::BlockRecord& record = container.index().blocks[piece.block];
     os::AlignedBuffer buffer;
     const ByteView bytes = piece.size == record.raw_size

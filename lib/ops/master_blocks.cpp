@@ -16,15 +16,15 @@ namespace {
 constexpr std::size_t probe = 16;
 
 /// An extent that has blocks of its own.
-struct Candidate {
+struct FloatTensor {
   std::size_t file = 0;
   Extent extent;
   std::uint64_t first_block = 0;
 };
 
 /// Extents of float32 and of 16-bit floats, with the block that each starts.
-std::vector<Candidate> find_candidates(const format::Catalog& catalog) {
-  std::vector<Candidate> candidates;
+std::vector<FloatTensor> find_candidates(const format::Catalog& catalog) {
+  std::vector<FloatTensor> candidates;
   for (std::size_t f = 0; f < catalog.files.size(); ++f) {
     const format::FileEntry& file = catalog.files[f];
     std::uint64_t block = file.first_block;
@@ -42,7 +42,7 @@ std::vector<Candidate> find_candidates(const format::Catalog& catalog) {
 }
 
 /// Elements of `width` bytes at the start and in the middle of an extent.
-Bytes probe_values(const ShardBytes& bytes, const Candidate& candidate, std::size_t width) {
+Bytes probe_values(const ShardBytes& bytes, const FloatTensor& candidate, std::size_t width) {
   const Extent& extent = candidate.extent;
   const std::uint64_t middle = extent.size / width / 2 * width;
   os::AlignedBuffer buffer;
@@ -61,14 +61,14 @@ std::string fingerprint(DType dtype, std::uint64_t elements, ByteView rounded) {
 
 MasterBlocks::MasterBlocks(const ShardBytes& bytes, const format::Catalog& catalog)
     : is_master_(catalog.block_sizes.size()) {
-  const std::vector<Candidate> candidates = find_candidates(catalog);
-  const auto is_master = [](const Candidate& c) { return c.extent.dtype == DType::float32; };
+  const std::vector<FloatTensor> candidates = find_candidates(catalog);
+  const auto is_master = [](const FloatTensor& c) { return c.extent.dtype == DType::float32; };
   const auto masters = std::count_if(candidates.begin(), candidates.end(), is_master);
   if (masters == 0 || masters == static_cast<std::ptrdiff_t>(candidates.size())) return;
 
   const auto& round = codec::kernels().round;
-  std::map<std::string, const Candidate*> by_fingerprint;
-  for (const Candidate& candidate : candidates) {
+  std::map<std::string, const FloatTensor*> by_fingerprint;
+  for (const FloatTensor& candidate : candidates) {
     if (!is_master(candidate)) continue;
     const Bytes values = probe_values(bytes, candidate, 4);
     std::array<std::byte, 2 * probe * 2> rounded;
@@ -78,12 +78,12 @@ MasterBlocks::MasterBlocks(const ShardBytes& bytes, const format::Catalog& catal
     round.to_float16(values.data(), 2 * probe, rounded.data());
     by_fingerprint.emplace(fingerprint(DType::float16, elements, rounded), &candidate);
   }
-  for (const Candidate& copy : candidates) {
+  for (const FloatTensor& copy : candidates) {
     if (is_master(copy)) continue;
     const Bytes values = probe_values(bytes, copy, 2);
     const auto found = by_fingerprint.find(fingerprint(copy.extent.dtype, copy.extent.size / 2, values));
     if (found == by_fingerprint.end()) continue;
-    const Candidate& master = *found->second;
+    const FloatTensor& master = *found->second;
     const auto rounding =
         copy.extent.dtype == DType::bfloat16 ? codec::Rounding::to_bfloat16 : codec::Rounding::to_float16;
     std::uint64_t offset = 0;

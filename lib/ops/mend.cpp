@@ -22,7 +22,7 @@ namespace {
 /// A granule with more damage than this isn't worth a search in each: the disk has lost more than bits.
 constexpr std::size_t most_granules = 64;
 /// Sealed texts above this take minutes to search.
-constexpr std::size_t most_text = 65536;
+constexpr std::size_t most_sealed = 65536;
 
 std::byte mask(unsigned bit) { return static_cast<std::byte>(1U << bit); }
 
@@ -134,7 +134,7 @@ Mending find_flipped_bits(const os::AdaptiveReader& file, unsigned jobs, Monitor
 }
 
 std::optional<FlippedBit> find_flipped_bit(const std::string& sealed_text) {
-  if (sealed_text.size() > most_text) return std::nullopt;
+  if (sealed_text.size() > most_sealed) return std::nullopt;
   std::string text = sealed_text;
   for (std::size_t at = 0; at < text.size(); ++at) {
     for (unsigned bit = 0; bit < 8; ++bit) {

@@ -11,7 +11,7 @@
 namespace ckpt::ops {
 namespace {
 
-constexpr std::size_t most_open = 8;
+constexpr std::size_t most_shards_open = 8;
 
 std::shared_ptr<const format::ContainerReader> open_named(const store::Checkpoint& checkpoint,
                                                           const format::ManifestShard& shard,
@@ -96,7 +96,7 @@ std::shared_ptr<const format::ContainerReader> ShardReaders::get(std::size_t sha
     std::rotate(found, found + 1, open_.end());
     return open_.back().reader;
   }
-  if (open_.size() == most_open) open_.erase(open_.begin());
+  if (open_.size() == most_shards_open) open_.erase(open_.begin());
   open_.push_back({.shard = shard, .reader = open_shard(checkpoint_, shard, bases_)});
   return open_.back().reader;
 }

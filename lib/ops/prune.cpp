@@ -53,7 +53,7 @@ void check_options(const PruneOptions& options) {
 }
 
 /// What a store holds, and what the policy goes by; the two run side by side.
-struct Inventory {
+struct PruneInventory {
   std::vector<store::Checkpoint> checkpoints;
   std::vector<Candidate> candidates;
 };
@@ -68,8 +68,8 @@ std::optional<format::Manifest> manifest_of(const store::Store& store, const std
 
 /// In this order: a writer pins, publishes, lets go of the pin, and commits. Whenever it does one of these while this
 /// looks, a later look sees it.
-Inventory look(const store::Store& store, const PruneOptions& options) {
-  Inventory found;
+PruneInventory look(const store::Store& store, const PruneOptions& options) {
+  PruneInventory found;
   const std::vector<store::PinEntry> pins = store::read_pins(store);
   const std::set<format::BaseCheckpoint> pending = store::bases_of_sets(store);
   const store::Verdicts verdicts = store::read_verdicts(store);
@@ -107,15 +107,15 @@ Inventory look(const store::Store& store, const PruneOptions& options) {
   };
   for (const std::uint64_t step : store.steps()) add(store.step_directory(step), step, false);
   for (const std::string& directory : store.retired_directories()) {
-    const std::string name = directory.substr(directory.rfind('/') + 1);
+    const std::string name(os::last_name_of(directory));
     add(directory, store::parse_step_name(name.substr(0, name.find('-'))).value_or(0), true);
   }
   return found;
 }
 
-class Run {
+class PruneRun {
  public:
-  Run(const store::Store& store, const PruneOptions& options, Monitor& monitor)
+  PruneRun(const store::Store& store, const PruneOptions& options, Monitor& monitor)
       : store_(store), options_(options), monitor_(monitor) {}
 
   PruneReport run() {
@@ -232,7 +232,7 @@ class Run {
     std::vector<std::pair<std::size_t, std::string>> discarded;
     for (const std::size_t i : ops::removal_order(inventory_.candidates, decisions_)) {
       const std::string& directory = inventory_.checkpoints[i].directory;
-      if (store::discard(store_, directory)) discarded.emplace_back(i, directory.substr(directory.rfind('/') + 1));
+      if (store::discard(store_, directory)) discarded.emplace_back(i, os::last_name_of(directory));
     }
     if (options_.policy.has_keep_rule()) {
       discard_sets();
@@ -265,7 +265,7 @@ class Run {
   const store::Store& store_;
   const PruneOptions& options_;
   Monitor& monitor_;
-  Inventory inventory_;
+  PruneInventory inventory_;
   std::vector<Decision> decisions_;
   std::vector<std::string> rebased_;                         ///< directories
   std::map<std::string, std::vector<std::string>> dropped_;  ///< patterns, by directory
@@ -277,7 +277,7 @@ PruneReport run_dry(const PruneOptions& options, Monitor& monitor) {
   for (const std::uint64_t step : options.pin) {
     (void)store.resolve({.kind = Selector::Kind::step, .step = step, .back = 0, .id_prefix = {}});
   }
-  PruneReport report = Run(store, options, monitor).run();
+  PruneReport report = PruneRun(store, options, monitor).run();
   for (const PruneDecision& decision : report.decisions) {
     if (decision.kept) continue;
     ++report.removed;
@@ -303,7 +303,7 @@ PruneReport prune(const PruneOptions& options, Monitor& monitor) {
       store::clean_leftovers(store);
       const os::FileLock lock(store::lock_path(store), store::swap_patience);
       (void)store::settle_trash(store);
-      report = Run(store, options, monitor).run();
+      report = PruneRun(store, options, monitor).run();
     }
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

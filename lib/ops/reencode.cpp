@@ -15,13 +15,7 @@
 #include <utility>
 
 namespace ckpt::ops {
-namespace {
-
-bool contains(const std::vector<format::BaseCheckpoint>& list, const format::BaseCheckpoint& checkpoint) {
-  return std::find(list.begin(), list.end(), checkpoint) != list.end();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::optional<store::Checkpoint> base_beyond(const store::Store& store, const store::Checkpoint& checkpoint,
                                              const std::vector<format::BaseCheckpoint>& avoid) {

@@ -118,7 +118,7 @@ RestoreReport restore_files(const RestoreOptions& options, const Shards& shards,
   std::string root = options.directory;
   if (root.empty()) {
     root = os::parent_of(options.output);
-    plan.front().path = options.output.substr(options.output.rfind('/') + 1);
+    plan.front().path = os::last_name_of(options.output);
     if (plan.front().path.empty()) throw Error(Errc::invalid_argument, "'" + options.output + "' names no file");
   }
   ops::require_outside(options.from.store, root);

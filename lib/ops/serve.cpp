@@ -30,8 +30,8 @@ using doors::Inlet;
 using doors::Spool;
 using doors::SpoolInlet;
 
-constexpr auto poll = std::chrono::milliseconds(50);
-constexpr auto look_pause = std::chrono::milliseconds(500);
+constexpr auto busy_pause = std::chrono::milliseconds(50);
+constexpr auto idle_pause = std::chrono::milliseconds(500);
 /// Who lists a spool, or starts a worker, holds its lock for an instant.
 constexpr int lock_tries = 5;
 constexpr auto lock_pause = std::chrono::milliseconds(10);
@@ -75,7 +75,7 @@ class Server {
         if (nothing_left()) return;
       }
       help_sets();
-      std::this_thread::sleep_for(poll);
+      std::this_thread::sleep_for(busy_pause);
     }
     tell_state();
   }
@@ -102,7 +102,7 @@ class Server {
   /// Takes over those that no one has.
   void open_spools() {
     if (Clock::now() < next_look_) return;
-    next_look_ = Clock::now() + look_pause;
+    next_look_ = Clock::now() + idle_pause;
     std::vector<Spool> known;
     try {
       known = known_spools();
@@ -180,7 +180,7 @@ class Server {
   /// Looked at again after a while only: a queue is on the other side of a network.
   const std::vector<DoorState>& door_states() {
     if (Clock::now() < next_state_) return states_;
-    next_state_ = Clock::now() + look_pause;
+    next_state_ = Clock::now() + idle_pause;
     states_.clear();
     for (const auto& [path, spool] : spools_) states_.push_back(state_of(*spool));
     for (const auto& queue : queues_) states_.push_back(state_of(*queue));

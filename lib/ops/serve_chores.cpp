@@ -13,7 +13,7 @@
 namespace ckpt::ops {
 namespace {
 
-constexpr auto poll = std::chrono::milliseconds(200);
+constexpr auto chore_pause = std::chrono::milliseconds(200);
 /// What lasts needn't be said every second.
 constexpr std::chrono::duration<double> pause_after_failure = std::chrono::minutes(1);
 
@@ -55,7 +55,7 @@ void ChoreRunner::work() {
         turn.next = Clock::now() + std::chrono::seconds(1);
       }
     }
-    std::this_thread::sleep_for(poll);
+    std::this_thread::sleep_for(chore_pause);
   }
 }
 

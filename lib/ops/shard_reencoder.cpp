@@ -18,10 +18,6 @@ namespace {
 /// Runs of a shard that an estimate looks at.
 constexpr std::size_t sampled_runs = 24;
 
-bool contains(const std::vector<format::BaseCheckpoint>& list, const format::BaseCheckpoint& checkpoint) {
-  return std::find(list.begin(), list.end(), checkpoint) != list.end();
-}
-
 }  // namespace
 
 void LowerRanks::add(std::uint32_t rank, const format::ContainerIndex& index) {

@@ -14,7 +14,7 @@
 namespace ckpt::ops {
 namespace {
 
-constexpr std::size_t most_open = 32;
+constexpr std::size_t most_bases_open = 32;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ std::shared_ptr<const format::ContainerReader> StoredBases::open(const format::B
   // Not owned: what this opens lives no longer than the container that asked for it, which holds this.
   const std::shared_ptr<const format::BaseContainers> self(std::shared_ptr<void>(), this);
   auto reader = open_shard(*base, rank, self);
-  if (open_.size() == most_open) open_.erase(open_.begin());
+  if (open_.size() == most_bases_open) open_.erase(open_.begin());
   open_.push_back({.checkpoint = checkpoint, .rank = rank, .reader = reader});
   return reader;
 }

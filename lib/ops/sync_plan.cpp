@@ -37,9 +37,9 @@ struct Lookup {
   }
 };
 
-class Planner {
+class SyncPlanner {
  public:
-  Planner(const SyncRequest& request, const Inventory& source, const Inventory& destination, std::string name)
+  SyncPlanner(const SyncRequest& request, const Inventory& source, const Inventory& destination, std::string name)
       : request_(request),
         source_(source),
         there_(destination),
@@ -152,7 +152,7 @@ class Planner {
 
 SyncPlan plan_sync(const SyncRequest& request, const Inventory& source, const Inventory& destination,
                    const std::string& destination_name) {
-  return Planner(request, source, destination, destination_name).run();
+  return SyncPlanner(request, source, destination, destination_name).run();
 }
 
 std::optional<BaseCheckpoint> newest_whole(const Inventory& source, const Inventory& destination) {

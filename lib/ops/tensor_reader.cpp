@@ -10,7 +10,7 @@ namespace ckpt::ops {
 namespace {
 
 /// Below this, starting threads costs more than it gains.
-constexpr std::uint64_t parallel_from = 16U << 20U;
+constexpr std::uint64_t parallel_read_from = 16U << 20U;
 
 void read_in_place(BlockCursor& cursor, std::uint64_t begin, std::uint64_t end, const Monitor& monitor,
                    const std::function<void(ByteView)>& consume) {
@@ -62,7 +62,7 @@ void read_tensor(BlockCursor& cursor, const Tensor& tensor, unsigned jobs, const
   }
   WholeGroups groups(bytes_per_group(tensor.dtype), resolved);
   const auto put = [&](ByteView piece) { groups.put(piece); };
-  if (size >= parallel_from) {
+  if (size >= parallel_read_from) {
     cursor.file().stream(tensor.offset, tensor.offset + size, jobs, monitor, put);
   } else {
     read_in_place(cursor, tensor.offset, tensor.offset + size, monitor, put);

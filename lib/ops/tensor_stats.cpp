@@ -12,7 +12,7 @@
 namespace ckpt::ops {
 namespace {
 
-constexpr std::size_t lanes = 4;
+constexpr std::size_t stat_lanes = 4;
 
 /// Squares of values between these neither vanish nor overflow in a sum of a run.
 constexpr double least_squarable = 1e-150;
@@ -32,10 +32,10 @@ void StatsAccumulator::add(DType dtype, ByteView elements, std::uint64_t count) 
 }
 
 void StatsAccumulator::add_values(std::span<const double> values) {
-  std::array<double, lanes> low{};
-  std::array<double, lanes> high{};
-  std::array<double, lanes> sum{};
-  std::array<double, lanes> squares{};
+  std::array<double, stat_lanes> low{};
+  std::array<double, stat_lanes> high{};
+  std::array<double, stat_lanes> sum{};
+  std::array<double, stat_lanes> squares{};
   low.fill(min_);
   high.fill(max_);
   std::size_t odd = 0;  // not finite
@@ -49,8 +49,8 @@ void StatsAccumulator::add_values(std::span<const double> values) {
     high[lane] = finite && value > high[lane] ? value : high[lane];
   };
   std::size_t i = 0;
-  for (; i + lanes <= values.size(); i += lanes) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, values[i + lane]);
+  for (; i + stat_lanes <= values.size(); i += stat_lanes) {
+    for (std::size_t lane = 0; lane < stat_lanes; ++lane) take(lane, values[i + lane]);
   }
   for (; i < values.size(); ++i) take(0, values[i]);
 

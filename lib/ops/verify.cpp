@@ -103,9 +103,9 @@ std::vector<std::uint64_t> steps_to_verify(const store::Store& store, const Sele
   }
 }
 
-class Run {
+class VerifyRun {
  public:
-  Run(const VerifyOptions& options, store::Store store, VerifyReport& report, Monitor& monitor)
+  VerifyRun(const VerifyOptions& options, store::Store store, VerifyReport& report, Monitor& monitor)
       : options_(options), store_(std::move(store)), report_(report), monitor_(monitor) {
     if (!options.from.empty()) {
       replicas_.emplace(
@@ -259,7 +259,7 @@ VerifyReport verify(const VerifyOptions& options, Monitor& caller) {
   if (!options.state_file.empty()) store::require_state_file(options.state_file);
   VerifyReport report;
   if (const auto store = open_store(options, report)) {
-    Run run(options, *store, report, monitor);
+    VerifyRun run(options, *store, report, monitor);
     if (options.what.selector.kind == Selector::Kind::id) {
       (void)run.verify_one(store->resolve(options.what.selector), std::nullopt);
     } else {

@@ -26,7 +26,7 @@ using doors::Entry;
 using doors::Spool;
 using doors::Stage;
 
-constexpr auto poll = std::chrono::milliseconds(25);
+constexpr auto look_pause = std::chrono::milliseconds(25);
 constexpr auto worker_pause = std::chrono::seconds(1);
 
 /// A save that is on its way.
@@ -73,7 +73,7 @@ class Waiter {
       }
       require_no_stop(monitor_);
       start_workers();
-      std::this_thread::sleep_for(poll);
+      std::this_thread::sleep_for(look_pause);
       look = this->look();
     }
     // What is newer makes up for what was skipped, unless that was asked for.

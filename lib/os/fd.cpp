@@ -118,6 +118,13 @@ void sync_directory(const std::string& path) {
   throw_errno(errno, "cannot sync directory '" + path + "'");
 }
 
+int set_nonblocking(const Fd& fd, const std::string& what) {
+  const int flags = ::fcntl(fd.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    throw_errno(errno, "cannot use " + what + " without waiting");
+  return flags;
+}
+
 struct stat stat_of(const Fd& fd, const std::string& path) {
   struct stat st {};
   if (::fstat(fd.get(), &st) != 0) throw_errno(errno, "cannot stat '" + path + "'");

@@ -55,6 +55,9 @@ void sync(const Fd& fd, const std::string& path);
 /// Makes entries of a directory durable. File systems that can't sync a directory are left at that.
 void sync_directory(const std::string& path);
 
+/// From now on reads and writes say EAGAIN instead of waiting. Returns the flags as they were; `what` is for errors.
+int set_nonblocking(const Fd& fd, const std::string& what);
+
 [[nodiscard]] struct stat stat_of(const Fd& fd, const std::string& path);
 /// Nothing if there's no such file.
 [[nodiscard]] std::optional<struct stat> stat_path(const std::string& path, bool follow = true);

@@ -38,6 +38,19 @@ std::optional<std::string> read_small_file(const std::string& path, std::uint64_
   return content;
 }
 
+std::string read_kernel_file(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string content;
+  std::array<char, 4096> piece{};
+  while (fd.valid()) {
+    const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
+    if (got == 0) return content;
+    if (got > 0) content.append(piece.data(), static_cast<std::size_t>(got));
+    if (got < 0 && errno != EINTR) break;
+  }
+  return {};
+}
+
 void write_small_file(const std::string& path, std::string_view content) {
   Fd file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   write_all(file, std::as_bytes(std::span(content)), path);

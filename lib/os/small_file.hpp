@@ -13,6 +13,9 @@ namespace ckpt::os {
 /// Nothing if there's no such file; Errc::damaged if it's larger than `limit`.
 [[nodiscard]] std::optional<std::string> read_small_file(const std::string& path, std::uint64_t limit);
 
+/// A file of /proc or /sys, which tells no size. Empty if it can't be read: a process may end between two of its bytes.
+[[nodiscard]] std::string read_kernel_file(const std::string& path);
+
 /// A new file, or what was there with new content. Not synced.
 void write_small_file(const std::string& path, std::string_view content);
 
@@ -27,6 +30,8 @@ bool publish_small_file(const std::string& path, std::string_view content, Publi
 
 /// The directory of a path, "." for a plain name.
 [[nodiscard]] std::string parent_of(const std::string& path);
+/// What stands behind the last slash of a path.
+[[nodiscard]] inline std::string_view last_name_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 /// `path` itself if it's there, else the nearest directory above it that is.
 [[nodiscard]] std::string existing_ancestor(const std::string& path);

@@ -17,7 +17,7 @@
 namespace ckpt::os {
 namespace {
 
-constexpr std::string_view prefix = "ckpt-tmp.";
+constexpr std::string_view directory_prefix = "ckpt-tmp.";
 
 /// Nothing if it's gone, or isn't this user's directory.
 std::optional<Fd> open_own(const std::string& path) {
@@ -30,7 +30,7 @@ std::optional<Fd> open_own(const std::string& path) {
 
 void remove_dead(const std::string& parent) {
   for (const std::string& name : list_directory(parent).value_or(std::vector<std::string>{})) {
-    if (!name.starts_with(prefix)) continue;
+    if (!name.starts_with(directory_prefix)) continue;
     const std::string path = parent + "/" + name;
     const auto directory = open_own(path);
     if (!directory || !os::try_lock(*directory, path)) continue;
@@ -44,7 +44,7 @@ void remove_dead(const std::string& parent) {
 TemporaryDirectory::TemporaryDirectory(const std::string& parent) {
   remove_dead(parent);
   while (true) {
-    path_ = parent + "/" + std::string(prefix) + "XXXXXX";
+    path_ = parent + "/" + std::string(directory_prefix) + "XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr) throw_errno(errno, "cannot make a temporary directory in '" + parent + "'");
     auto directory = open_own(path_);
     // Another may have met it before it was locked, and taken it for a dead one's.

@@ -14,6 +14,9 @@
 
 namespace ckpt::run {
 
+/// The last that a node says has so long to get there.
+constexpr std::chrono::seconds farewell(3);
+
 class Board {
  public:
   virtual ~Board() = default;

@@ -97,7 +97,7 @@ ControlPage::ControlPage(std::uint32_t ranks)
     : ranks_(ranks),
       file_(make_file(ranks)),
       mapping_(file_, size_for(ranks), "shared memory"),
-      finished_before_(ranks),
+      seen_(ranks),
       has_left_(ranks) {
   store(mapping_.words().ranks, ranks);
   store(mapping_.words().magic, magic);
@@ -145,14 +145,16 @@ bool ControlPage::propose(Request request, std::uint64_t step) {
 
 void ControlPage::agree() {
   if (proposed_ == 0 || std::exchange(is_agreed_, true)) return;
-  for (std::uint32_t rank = 0; rank < ranks_; ++rank) finished_before_[rank] = finished(rank);
   store(mapping_.words().agreed, proposed_);
 }
 
-bool ControlPage::is_awaited(std::uint32_t local_rank) const {
+bool ControlPage::is_awaited(std::uint32_t local_rank) {
   if (!has_joined(local_rank) || has_left_[local_rank] || load(mapping_.rank(local_rank).answered) == proposed_)
     return false;
-  return finished(local_rank) != finished_before_[local_rank] || next_step() < proposed_ + most_behind;
+  const std::uint64_t next = next_step();
+  Seen& seen = seen_[local_rank];
+  if (const std::uint64_t now = finished(local_rank); now != seen.finished) seen = {.finished = now, .next = next};
+  return next < std::max(seen.next, proposed_) + most_behind;
 }
 
 bool ControlPage::is_answered() {

@@ -75,15 +75,21 @@ class ControlPage {
   void set_left(std::uint32_t local_rank) { has_left_[local_rank] = true; }
 
  private:
+  /// What a rank had finished when it was looked at, and how far the others were when that was new.
+  struct Seen {
+    std::uint64_t finished = 0;
+    std::uint64_t next = 0;
+  };
+
   [[nodiscard]] std::uint64_t finished(std::uint32_t local_rank) const;
-  [[nodiscard]] bool is_awaited(std::uint32_t local_rank) const;
+  [[nodiscard]] bool is_awaited(std::uint32_t local_rank);
 
   std::uint32_t ranks_;
   os::Fd file_;
   ControlMapping mapping_;
   std::uint64_t proposed_ = 0;  ///< as in the page, where anyone may write
   bool is_agreed_ = false;
-  std::vector<std::uint64_t> finished_before_;  ///< when it was agreed
+  std::vector<Seen> seen_;
   std::vector<bool> has_left_;
 };
 

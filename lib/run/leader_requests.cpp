@@ -14,7 +14,7 @@ constexpr double prior_seconds = 24 * 3600;
 /// Until a first save has shown what it costs.
 constexpr double first_interval = 300;
 /// Nodes whose ranks look for no requests may still wait for those that did, and ended.
-constexpr std::chrono::seconds straggler_patience(5);
+constexpr std::chrono::seconds straggling_nodes_patience(5);
 /// Ranks that don't look for requests yet may do so in a moment, as others do.
 constexpr std::chrono::seconds join_patience(10);
 
@@ -76,7 +76,7 @@ bool Leader::tell_stragglers(Time now) {
   }
   if (!is_one_left) return false;
   if (!joined_end_) joined_end_ = now;
-  if (now - *joined_end_ < straggler_patience) return false;
+  if (now - *joined_end_ < straggling_nodes_patience) return false;
   job_.proposal.by_signal = true;
   decide();
   return true;

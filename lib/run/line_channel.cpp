@@ -13,9 +13,7 @@ namespace ckpt::run {
 
 using nlohmann::json;
 
-LineChannel::LineChannel(os::Fd socket) : socket_(std::move(socket)) {
-  if (::fcntl(socket_.get(), F_SETFL, O_NONBLOCK) != 0) os::throw_errno(errno, "cannot use a socket without waiting");
-}
+LineChannel::LineChannel(os::Fd socket) : socket_(std::move(socket)) { os::set_nonblocking(socket_, "a socket"); }
 
 LineChannel::~LineChannel() { close(); }
 

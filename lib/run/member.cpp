@@ -31,7 +31,7 @@ constexpr std::chrono::seconds stop_patience(10);
 /// What hangs in the kernel is left behind after that.
 constexpr std::chrono::seconds kill_patience(10);
 /// Ranks that don't look for requests may still wait for those that did, and ended.
-constexpr std::chrono::seconds straggler_patience(5);
+constexpr std::chrono::seconds straggling_ranks_patience(5);
 
 /// One that is free now, and so very likely in a second.
 std::uint16_t free_port() {
@@ -281,7 +281,7 @@ void Member::watch(const JobState& job, Clock::time_point now) {
   }
   if (job.proposal.request == Request::stop && group_->have_joined_ended()) {
     if (!joined_end_) joined_end_ = now;
-    if (now - *joined_end_ > straggler_patience) {
+    if (now - *joined_end_ > straggling_ranks_patience) {
       was_told_to_end_ = true;
       group_->signal(SIGTERM);
       joined_end_ = now;

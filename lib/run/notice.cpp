@@ -8,7 +8,7 @@
 namespace ckpt::run {
 namespace {
 
-constexpr std::size_t longest_status = 256;
+constexpr std::size_t longest_heard = 256;
 /// Longer than any evaluation, and small enough to be added to any time.
 constexpr std::chrono::hours longest_extension(24 * 30);
 
@@ -21,7 +21,7 @@ std::optional<T> number_of(std::string_view text) {
 }
 
 std::string printable_line(std::string_view text) {
-  std::string line(text.substr(0, longest_status));
+  std::string line(text.substr(0, longest_heard));
   std::replace_if(
       line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return line;

@@ -16,8 +16,6 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -37,12 +35,6 @@ struct Process {
   std::string name;
 };
 
-/// Files of /proc have no size. Empty if it can't be read.
-std::string read_proc(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 std::optional<pid_t> pid_of(std::string_view text) {
   pid_t pid = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
@@ -52,7 +44,7 @@ std::optional<pid_t> pid_of(std::string_view text) {
 
 /// Nothing for one that has ended meanwhile.
 std::optional<Process> read_process(pid_t pid) {
-  const std::string text = read_proc("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text = os::read_kernel_file("/proc/" + std::to_string(pid) + "/stat");
   // PID (NAME) STATE PARENT GROUP SESSION ..., and the name may hold anything.
   const auto open = text.find('(');
   const auto close = text.rfind(')');
@@ -186,7 +178,7 @@ void signal_group(pid_t leader, int signal) {
 
 unsigned long long memory_kills() {
   constexpr std::string_view name = "\noom_kill ";
-  const std::string text = read_proc("/proc/vmstat");
+  const std::string text = os::read_kernel_file("/proc/vmstat");
   const auto at = text.find(name);
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + name.size(), nullptr, 10);
 }

@@ -63,8 +63,7 @@ void RankGroup::start(std::uint32_t local_rank) {
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) os::throw_errno(errno, "cannot make a pipe");
     rank.output = os::Fd(ends[0]);
     write_end = os::Fd(ends[1]);
-    if (::fcntl(rank.output.get(), F_SETFL, O_NONBLOCK) != 0)
-      os::throw_errno(errno, "cannot read a pipe without waiting");
+    os::set_nonblocking(rank.output, "a pipe");
     start.output = write_end.get();
   }
   rank.last_sign = Clock::now();

@@ -14,14 +14,14 @@ namespace ckpt::run {
 namespace {
 
 /// What a table or a log has room for. The supervisor reads it from untrusted hands all the same.
-constexpr std::size_t longest_status = 200;
+constexpr std::size_t longest_told = 200;
 
 /// One line: control characters, C1's in UTF-8 among them, become spaces.
 std::string one_line(std::string_view text) {
   const auto byte_at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   std::string line;
   std::size_t i = 0;
-  for (; i < text.size() && line.size() < longest_status; ++i) {
+  for (; i < text.size() && line.size() < longest_told; ++i) {
     if (byte_at(i) == 0xc2 && byte_at(i + 1) >= 0x80 && byte_at(i + 1) < 0xa0) {
       line += ' ';
       ++i;

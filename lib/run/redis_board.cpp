@@ -28,8 +28,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds between_starts(1);
-/// The last that is said has so long to get there.
-constexpr std::chrono::seconds farewell(3);
 
 class RedisBoard final : public Board {
  public:

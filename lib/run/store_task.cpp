@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr auto between_signs = std::chrono::milliseconds(100);
+constexpr auto between_task_signs = std::chrono::milliseconds(100);
 
 json describe(const Error& error) {
   return {{"error", error.what()},
@@ -28,7 +28,7 @@ json describe(const Error& error) {
           {"hint", error.hint()}};
 }
 
-std::string text_of(const json& line) { return line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"; }
+std::string line_of(const json& line) { return line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"; }
 
 json outcome_of(const StoreTask::Work& work, TaskVoice& voice) {
   try {
@@ -53,7 +53,7 @@ std::optional<T> take_first(std::vector<T>& items) {
 }  // namespace
 
 void TaskVoice::put(const json& line) {
-  const std::string text = text_of(line);
+  const std::string text = line_of(line);
   // Without a supervisor there's no one to work for.
   try {
     os::write_all(pipe_, std::as_bytes(std::span(text)), "pipe");
@@ -64,7 +64,7 @@ void TaskVoice::put(const json& line) {
 
 void TaskVoice::progress(const Progress&) {
   const auto now = Clock::now();
-  if (now - last_sign_ < between_signs) return;
+  if (now - last_sign_ < between_task_signs) return;
   last_sign_ = now;
   put({{"sign", 1}});
 }
@@ -93,7 +93,7 @@ StoreTask::StoreTask(const Work& work) : last_sign_(Clock::now()) {
     voice.put(outcome_of(work, voice));
     ::_exit(0);
   }
-  if (::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK) != 0) os::throw_errno(errno, "cannot read a pipe without waiting");
+  os::set_nonblocking(pipe_, "a pipe");
 }
 
 StoreTask::~StoreTask() {

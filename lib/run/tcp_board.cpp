@@ -22,9 +22,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::milliseconds between_tries(250);
-constexpr std::chrono::seconds between_signs(1);
-/// The last that is said has so long to get there.
-constexpr std::chrono::seconds farewell(3);
+constexpr std::chrono::seconds between_node_signs(1);
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
@@ -188,7 +186,7 @@ void TcpHub::keep_in_touch(Time now) {
 void TcpHub::tell(Peer& peer, Time now) {
   peer.channel.flush();
   if (!peer.state || !peer.channel.is_drained()) return;
-  if (peer.told && now - *peer.told < between_signs) return;
+  if (peer.told && now - *peer.told < between_node_signs) return;
   peer.channel.send({{"job", to_json(*job_)}});
   peer.told = now;
 }

@@ -2,6 +2,7 @@
 // The items of one .distcp file, with what the .metadata says about them, each parsed as the torch zip that it is.
 #include "source/dcp.hpp"
 
+#include "os/small_file.hpp"
 #include "source/pickle_reader.hpp"
 #include "source/torch_sharding.hpp"
 #include "source/torch_zip.hpp"
@@ -58,12 +59,10 @@ States states_of(const Pickle& pickle) {
   return states;
 }
 
-std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
-
 /// One entry of the storage data; nothing if it's of another file or not understood.
 std::optional<Item> item_of(const Pickle& pickle, const Cell& cell, const States& states, std::string_view file) {
   const NodeId where = cell.value;
-  if (base_name(pickle.text(pickle.attribute(where, "relative_path"))) != file) return std::nullopt;
+  if (os::last_name_of(pickle.text(pickle.attribute(where, "relative_path"))) != file) return std::nullopt;
   const NodeId offset = pickle.attribute(where, "offset");
   const NodeId length = pickle.attribute(where, "length");
   if (!pickle.is(offset, NodeKind::integer) || !pickle.is(length, NodeKind::integer)) return std::nullopt;
@@ -148,7 +147,7 @@ Verdict parse_item(const Input& input, Item& item, UniqueNames& names, Parsed& t
 }
 
 std::string metadata_beside(std::string_view path) {
-  return std::string(path.substr(0, path.size() - base_name(path).size())) + ".metadata";
+  return std::string(path.substr(0, path.size() - os::last_name_of(path).size())) + ".metadata";
 }
 
 /// The items of a file; nothing if there's none.
@@ -156,7 +155,7 @@ std::optional<std::vector<Item>> find_items(std::string_view path, const Input& 
                                             std::string& note) {
   if (const std::shared_ptr<const Input> beside = siblings.open(metadata_beside(path))) {
     if (const auto metadata = read_metadata(*beside)) {
-      std::vector<Item> items = items_of(metadata->pickle.pickle, base_name(path));
+      std::vector<Item> items = items_of(metadata->pickle.pickle, os::last_name_of(path));
       if (!items.empty()) return items;
     } else {
       note = "the .metadata beside it isn't understood";

@@ -4,6 +4,7 @@
 #include "source/parse.hpp"
 
 #include "core/bytes.hpp"
+#include "os/small_file.hpp"
 #include "source/dcp.hpp"
 #include "source/npy.hpp"
 #include "source/safetensors.hpp"
@@ -23,10 +24,8 @@ using namespace std::string_view_literals;
 
 constexpr std::uint64_t head_size = 64;
 
-std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
-
 std::string extension_of(std::string_view path) {
-  const std::string_view name = base_name(path);
+  const std::string_view name = os::last_name_of(path);
   const std::size_t dot = name.rfind('.');
   std::string extension(dot == std::string_view::npos ? std::string_view{} : name.substr(dot));
   std::transform(extension.begin(), extension.end(), extension.begin(),
@@ -131,7 +130,7 @@ Parsed parse(std::string_view path, const Input& input, const Siblings& siblings
     return parse_with([&](Parsed& to) { return parse_npy(input, 0, input.size(), "(root)", to); }, FileKind::npy,
                       false);
   }
-  if (base_name(path) == ".metadata" && is_dcp_metadata(input)) {
+  if (os::last_name_of(path) == ".metadata" && is_dcp_metadata(input)) {
     Parsed parsed;
     parsed.kind = FileKind::dcp_metadata;
     return parsed;

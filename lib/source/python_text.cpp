@@ -11,7 +11,7 @@
 namespace ckpt::source {
 namespace {
 
-constexpr unsigned max_depth = 32;
+constexpr unsigned deepest_nesting = 32;
 
 std::string text_of_real(double value) {
   if (std::isnan(value)) return "nan";
@@ -92,7 +92,7 @@ class Writer {
   explicit Writer(const Pickle& pickle) : pickle_(pickle) {}
 
   bool repr(NodeId id, unsigned depth) {
-    if (depth > max_depth) return false;
+    if (depth > deepest_nesting) return false;
     switch (pickle_.kind(id)) {
       case NodeKind::text:
       case NodeKind::bytes:

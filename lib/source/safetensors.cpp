@@ -18,7 +18,7 @@
 namespace ckpt::source {
 namespace {
 
-constexpr std::pair<std::string_view, DType> types[] = {
+constexpr std::pair<std::string_view, DType> safetensors_types[] = {
     {"BOOL", DType::boolean},
     {"F4", DType::float4},
     {"F6_E2M3", DType::float6_e2m3},
@@ -133,8 +133,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool in_array_ = false;
 };
 
-std::optional<DType> type_of(std::string_view name) {
-  for (const auto& [known, dtype] : types) {
+std::optional<DType> dtype_named(std::string_view name) {
+  for (const auto& [known, dtype] : safetensors_types) {
     if (known == name) return dtype;
   }
   return std::nullopt;
@@ -155,7 +155,7 @@ std::optional<std::string> add(HeaderEntry&& entry, std::uint64_t at, UniqueName
   Tensor tensor;
   tensor.shape = std::move(entry.shape);
   tensor.strides = contiguous_strides(tensor.shape);
-  const auto known = type_of(entry.type);
+  const auto known = dtype_named(entry.type);
   const auto dtype = known ? known : type_of_width(tensor, size);
   if (!dtype) {
     to.note = "type '" + entry.type + "' isn't known";

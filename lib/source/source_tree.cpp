@@ -17,7 +17,7 @@ namespace {
 
 using format::EntryType;
 
-constexpr std::size_t max_depth = 256;
+constexpr std::size_t deepest_directory = 256;
 
 std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
@@ -103,7 +103,7 @@ class Walk {
     if (std::find(open_.begin(), open_.end(), self) != open_.end()) {
       throw Error(Errc::invalid_argument, "'" + origin + "' is a link to a directory that it lies in");
     }
-    if (open_.size() >= max_depth) throw Error(Errc::invalid_argument, "'" + origin + "' lies too deep");
+    if (open_.size() >= deepest_directory) throw Error(Errc::invalid_argument, "'" + origin + "' lies too deep");
     open_.push_back(self);
     const auto names = os::list_directory(origin);
     if (!names) throw Error(Errc::not_found, "cannot list '" + origin + "': No such file or directory");

@@ -15,7 +15,7 @@ constexpr std::uint64_t central_size = 46;
 constexpr std::uint64_t central_flags = 8;
 constexpr std::uint64_t central_checksum = 16;
 constexpr std::uint64_t local_checksum = 14;
-constexpr std::uint16_t has_descriptor = 8;
+constexpr std::uint16_t has_descriptor_behind = 8;
 constexpr std::uint32_t descriptor_signature = 0x08074b50;
 
 std::uint32_t number_at(const Input& input, std::uint64_t offset) {
@@ -42,7 +42,7 @@ std::vector<ZipMember> find_zip_members(const Input& input, const ZipDirectory& 
     const auto checksum = load_le<std::uint32_t>(central + central_checksum);
     ZipMember member{.begin = starts[i], .end = starts[i] + entry.size, .checksums = {place + central_checksum}};
     const std::uint64_t local = entry.header + local_checksum;
-    if ((load_le<std::uint16_t>(central + central_flags) & has_descriptor) == 0) {
+    if ((load_le<std::uint16_t>(central + central_flags) & has_descriptor_behind) == 0) {
       member.checksums.push_back(local);
     } else {
       if (number_at(input, local) != 0) member.checksums.push_back(local);

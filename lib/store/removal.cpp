@@ -125,7 +125,7 @@ bool is_there(const Store& store, const format::Manifest& content) {
 
 bool discard(const Store& store, const std::string& directory) {
   os::make_directory(store.trash());
-  std::string name = directory.substr(directory.rfind('/') + 1);
+  std::string name(os::last_name_of(directory));
   if (parse_set_name(name)) name = std::string(retired_set_prefix) + name;
   const std::string to = store.trash() + "/" + name;
   if (::rename(directory.c_str(), to.c_str()) == 0) return true;

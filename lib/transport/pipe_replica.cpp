@@ -12,7 +12,7 @@ namespace ckpt::transport {
 namespace {
 
 constexpr std::size_t most_ahead = 8;
-constexpr auto every = std::chrono::seconds(10);
+constexpr auto between_requester_signs = std::chrono::seconds(10);
 
 std::string key_of(const FileName& file) {
   FieldWriter out;
@@ -34,7 +34,7 @@ PipeReplica::PipeReplica(Wire wire, std::shared_ptr<const void> lifeline)
   FieldReader in(message.payload);
   const Hello hello = get_hello(in);
   if (hello.version == 0) throw Error(Errc::unsupported, "'" + wire_.peer() + "' speaks no version of the protocol");
-  alive_ = std::make_unique<SignOfLife>(every, [this] { send(MessageType::alive, {}); });
+  alive_ = std::make_unique<SignOfLife>(between_requester_signs, [this] { send(MessageType::alive, {}); });
 }
 
 void PipeReplica::send(MessageType type, ByteView payload) {

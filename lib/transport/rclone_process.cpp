@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_words = 4096;
-constexpr std::size_t longest_name = 1U << 16U;
+constexpr std::size_t longest_listed = 1U << 16U;
 constexpr std::size_t longest_line = 400;
 /// rclone tries each step so often before it gives up.
 constexpr int tries = 3;
@@ -41,12 +41,6 @@ template <std::size_t Count>
 bool has_any(std::string_view text, const std::array<std::string_view, Count>& words) {
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
-}
-
-void set_nonblocking(const os::Fd& fd) {
-  const int flags = ::fcntl(fd.get(), F_GETFL);
-  if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) < 0)
-    os::throw_errno(errno, "cannot set the flags of a pipe");
 }
 
 std::vector<std::string> command_line(const std::vector<std::string>& command, const std::vector<std::string>& operands,
@@ -110,7 +104,7 @@ RcloneProcess::RcloneProcess(const std::vector<std::string>& command, const std:
       input_(child_.take_input()),
       output_(child_.take_output()),
       errors_(child_.take_errors()) {
-  for (const os::Fd* fd : {&input_, &output_, &errors_}) set_nonblocking(*fd);
+  for (const os::Fd* fd : {&input_, &output_, &errors_}) os::set_nonblocking(*fd, "a pipe");
 }
 
 RcloneProcess::~RcloneProcess() {
@@ -168,7 +162,7 @@ std::size_t RcloneProcess::read(std::span<std::byte> into) {
 }
 
 void RcloneProcess::read_lines(std::uint64_t most, const std::function<void(std::string_view)>& take) {
-  std::string held(longest_name, '\0');
+  std::string held(longest_listed, '\0');
   std::size_t kept = 0;
   std::uint64_t lines = 0;
   while (true) {

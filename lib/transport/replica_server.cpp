@@ -14,7 +14,7 @@ namespace ckpt::transport {
 namespace {
 
 /// While an answer takes long.
-constexpr auto every = std::chrono::seconds(1);
+constexpr auto between_server_signs = std::chrono::seconds(1);
 
 class Server {
  public:
@@ -61,7 +61,8 @@ class Server {
     try {
       std::optional<SignOfLife> alive;
       // Reads are quick, and many.
-      if (message.type != MessageType::read) alive.emplace(every, [this] { wire_.send(MessageType::alive, {}); });
+      if (message.type != MessageType::read)
+        alive.emplace(between_server_signs, [this] { wire_.send(MessageType::alive, {}); });
       payload = handle(message);
     } catch (const Error& error) {
       FieldWriter out;
@@ -96,7 +97,7 @@ class Server {
       }
       case MessageType::other_form: {
         const FormRequest request = get_form_request(in);
-        const SignOfLife alive(every, [this] { wire_.send(MessageType::alive, {}); });
+        const SignOfLife alive(between_server_signs, [this] { wire_.send(MessageType::alive, {}); });
         const std::string text = replica_.other_form(request).value_or(std::string());
         const ByteView bytes = as_bytes(text);
         return {bytes.begin(), bytes.end()};

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import make_input
 from tap import check, main, run
 
-ROUNDS = int(os.environ.get("CKPT_KILL_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("CKPT_KILL_ROUNDS", "30"))
 SEED = int(os.environ.get("CKPT_KILL_SEED", str(random.randrange(1 << 30))))
 
 

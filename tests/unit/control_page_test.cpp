@@ -219,6 +219,21 @@ TEST_CASE("a rank that has left, or takes no part in the steps, isn't waited for
   CHECK(page.is_answered());
 }
 
+TEST_CASE("a rank that goes on for a step, and takes no part then, isn't waited for") {
+  ControlPage page(2);
+  RankPage first(page.path(), 0);
+  RankPage second(page.path(), 1);
+  const std::uint64_t step = ask(page, Request::save, 5);
+  CHECK_FALSE(page.is_answered());
+  CHECK(second.finish(1) == Request::none);
+  CHECK(first.finish(step) == Request::save);
+  CHECK_FALSE(page.is_answered());
+  CHECK(first.finish(step + 15) == Request::none);
+  CHECK_FALSE(page.is_answered());
+  CHECK(first.finish(step + 16) == Request::none);
+  CHECK(page.is_answered());
+}
+
 TEST_CASE("a request takes the place of one that isn't answered") {
   ControlPage page(2);
   RankPage first(page.path(), 0);

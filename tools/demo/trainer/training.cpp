@@ -112,18 +112,6 @@ void Training::step() {
   progress_ = {number, loss};
 }
 
-/// ckpt-run asks all ranks of a node at the same step. Nodes ask apart from each other, so there all ranks do what one
-/// of them is asked for.
-ckpt_request Training::agreed(ckpt_request request) const {
-  if (job_.local_world_size == job_.world_size) return request;
-  const at::Tensor asked = at::zeros({3}, at::TensorOptions().dtype(at::kInt));
-  asked[request] = 1;
-  groups_.data.sum(asked);
-  groups_.model.sum(asked);
-  if (asked[CKPT_REQUEST_STOP].item<int>() != 0) return CKPT_REQUEST_STOP;
-  return asked[CKPT_REQUEST_SAVE].item<int>() != 0 ? CKPT_REQUEST_SAVE : CKPT_REQUEST_NONE;
-}
-
 void Training::run() {
   const bool talks = job_.rank == 0;
   if (talks) {
@@ -153,7 +141,7 @@ void Training::run() {
       steps_since = 0;
     }
     if (!saver) continue;
-    request = agreed(saver->step(number, "loss " + text_of(progress_.loss)));
+    request = saver->step(number, "loss " + text_of(progress_.loss));
     const bool is_due = options_.save_every != 0 && progress_.step % options_.save_every == 0;
     if (is_due || request != CKPT_REQUEST_NONE || progress_.step == options_.steps) saver->save(number, state);
   }

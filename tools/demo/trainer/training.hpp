@@ -30,7 +30,6 @@ class Training {
 
  private:
   void step();
-  [[nodiscard]] ckpt_request agreed(ckpt_request request) const;
   void report(const char* how) const;
 
   Options options_;
