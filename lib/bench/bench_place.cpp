@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* marker = ".ckpt-bench";
 constexpr std::string_view marker_text = "made by ckpt-bench, which removes what it knows of here\n";
-constexpr std::array<const char*, 5> parts = {"synchronous", "detached", "in-process", "state", "restored"};
+constexpr std::array<const char*, 5> part_names = {"synchronous", "detached", "in-process", "state", "restored"};
 
 }  // namespace
 
@@ -63,7 +63,7 @@ BenchPlace::~BenchPlace() {
 std::string BenchPlace::sub(const std::string& name) const { return path_ + "/" + name; }
 
 void BenchPlace::clear() {
-  for (const char* part : parts) {
+  for (const char* part : part_names) {
     std::error_code error;
     std::filesystem::remove_all(sub(part), error);
     if (error) throw Error(Errc::io, fmt::format("cannot remove '{}': {}", sub(part), error.message()), error.value());

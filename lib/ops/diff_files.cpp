@@ -11,7 +11,7 @@ namespace {
 using format::EntryType;
 
 /// Files that hold a word or two (`latest`) are shown as they are.
-constexpr std::uint64_t most_text = 256;
+constexpr std::uint64_t most_text_number = 256;
 
 DiffPlace place_of(const SideFile& file) { return {.file = file.path, .rank = file.rank}; }
 
@@ -31,7 +31,7 @@ FileDiff lone(Change change, const SideFile& file) {
 /// One line of printable text, or nothing.
 std::string short_text(const DiffSide& side, std::size_t file) {
   const std::uint64_t size = side.files()[file].size;
-  if (size == 0 || size > most_text) return {};
+  if (size == 0 || size > most_text_number) return {};
   std::string text(static_cast<std::size_t>(size), '\0');
   side.open(file, 1)->read(0, std::as_writable_bytes(std::span(text)));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();

@@ -41,11 +41,11 @@ std::optional<std::string> read_small_file(const std::string& path, std::uint64_
 std::string read_kernel_file(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string content;
-  std::array<char, 4096> piece{};
+  std::array<char, 4096> chunk{};
   while (fd.valid()) {
-    const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
+    const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
     if (got == 0) return content;
-    if (got > 0) content.append(piece.data(), static_cast<std::size_t>(got));
+    if (got > 0) content.append(chunk.data(), static_cast<std::size_t>(got));
     if (got < 0 && errno != EINTR) break;
   }
   return {};

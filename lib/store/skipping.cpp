@@ -15,12 +15,12 @@
 namespace ckpt::store {
 namespace {
 
-constexpr std::string_view suffix = ".decision";
+constexpr std::string_view decision_suffix = ".decision";
 constexpr std::string_view save = "save";
 constexpr std::string_view skip = "skip:";
 
 std::string path_of(const Store& store, const SetKey& set) {
-  return store.pending() + "/" + set_name(set) + std::string(suffix);
+  return store.pending() + "/" + set_name(set) + std::string(decision_suffix);
 }
 
 std::optional<std::string> read_decision(const std::string& path) {
@@ -52,8 +52,9 @@ std::string propose(const Store& store, const SetKey& set, const std::string& pr
 template <class Visit>
 void for_each_decision(const Store& store, Visit visit) {
   for (const std::string& name : os::list_directory(store.pending()).value_or(std::vector<std::string>{})) {
-    if (!name.ends_with(suffix)) continue;
-    if (const auto set = parse_set_name(std::string_view(name).substr(0, name.size() - suffix.size()))) visit(*set);
+    if (!name.ends_with(decision_suffix)) continue;
+    if (const auto set = parse_set_name(std::string_view(name).substr(0, name.size() - decision_suffix.size())))
+      visit(*set);
   }
 }
 

@@ -24,7 +24,7 @@ constexpr std::size_t longest_line = 400;
 constexpr int tries = 3;
 /// A remote that hashes, assembles or copies what it holds does so at least this fast.
 constexpr std::uint64_t bytes_per_second = 8U << 20U;
-constexpr auto turn = std::chrono::milliseconds(200);
+constexpr auto poll_turn = std::chrono::milliseconds(200);
 
 /// rclone's exit status, from its manual.
 enum class RcloneExit { directory_not_found = 3, file_not_found = 4, temporary = 5 };
@@ -137,7 +137,7 @@ void RcloneProcess::wait_for(int fd, short events) {
     std::array<pollfd, 2> items = {{{.fd = fd, .events = events, .revents = 0},
                                     {.fd = errors_.valid() ? errors_.get() : -1, .events = POLLIN, .revents = 0}}};
     // In short turns, since a signal may come between the look and the wait.
-    const int ready = ::poll(items.data(), items.size(), static_cast<int>(turn.count()));
+    const int ready = ::poll(items.data(), items.size(), static_cast<int>(poll_turn.count()));
     if (ready < 0 && errno != EINTR) os::throw_errno(errno, "cannot wait for rclone");
     if (ready > 0 && items[1].revents != 0) collect_errors();
     if (ready > 0 && items[0].revents != 0) return;

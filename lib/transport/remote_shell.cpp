@@ -18,7 +18,7 @@ extern char** environ;  // NOLINT: the child's environment is this one's
 namespace ckpt::transport {
 namespace {
 
-constexpr auto patience = std::chrono::seconds(5);
+constexpr auto shell_patience = std::chrono::seconds(5);
 
 struct Pipe {
   os::Fd read;
@@ -105,7 +105,7 @@ ChildProcess::~ChildProcess() {
   output_ = {};
   input_ = {};
   errors_ = {};
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + shell_patience;
   while (!ended()) {
     if (std::chrono::steady_clock::now() > deadline) {
       ::kill(pid_, SIGKILL);
