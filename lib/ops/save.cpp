@@ -165,17 +165,6 @@ std::optional<SaveReport> already_saved(const Job& job, const store::Store& stor
   return report;
 }
 
-void require_space(const std::string& store, const format::Catalog& catalog) {
-  // Headers, index and sums: less than a thousandth and a few hundred bytes a block.
-  const std::uint64_t raw = catalog.raw_bytes();
-  const std::uint64_t needed = raw + raw / 1000 + 4096 + catalog.block_sizes.size() * 256;
-  const std::uint64_t available = os::free_space(os::existing_ancestor(store));
-  if (needed <= available) return;
-  throw Error(Errc::no_space, "store '" + store + "' has room for " + std::to_string(available) + " bytes, and " +
-                                  std::to_string(needed) + " are needed")
-      .with_hint("free some space; nothing was written");
-}
-
 /// A checkpoint to keep differences from, which stays there as long as this does.
 struct HeldBase {
   store::Checkpoint checkpoint;
@@ -204,6 +193,30 @@ std::optional<HeldBase> choose_base(const Job& job, const store::Store& store) {
     if (auto base = hold(store, store.find(step))) return base;
   }
   return std::nullopt;
+}
+
+/// What the shard will take, or a little more. A base that was stored by its own differences shows what they come to;
+/// nothing else is known before everything is encoded.
+std::uint64_t expected_size(const format::Catalog& catalog, const HeldBase* base) {
+  const std::uint64_t raw = catalog.raw_bytes();
+  double share = 1;
+  if (base != nullptr && !base->checkpoint.manifest.bases.empty()) {
+    std::uint64_t base_raw = 0;
+    for (const format::ManifestShard& shard : base->checkpoint.manifest.shards) base_raw += shard.raw_bytes;
+    const auto stored = static_cast<double>(base->checkpoint.manifest.stored_bytes());
+    if (base_raw > 0) share = std::min(1.0, 1.1 * stored / static_cast<double>(base_raw));
+  }
+  // Headers, index and sums: less than a thousandth and a few hundred bytes a block.
+  return static_cast<std::uint64_t>(share * static_cast<double>(raw)) + raw / 1000 + 4096 +
+         catalog.block_sizes.size() * 256;
+}
+
+void require_space(const std::string& store, std::uint64_t needed) {
+  const std::uint64_t available = os::free_space(os::existing_ancestor(store));
+  if (needed <= available) return;
+  throw Error(Errc::no_space, "store '" + store + "' has room for " + std::to_string(available) + " bytes, and " +
+                                  std::to_string(needed) + " are needed")
+      .with_hint("free some space; nothing was written");
 }
 
 /// Opens the base; one that's damaged is no reason not to save.
@@ -319,7 +332,8 @@ SaveReport ops::save_entries(const SaveOptions& options, std::vector<source::Tre
   format::Catalog catalog =
       ops::describe_content(job.entries, std::move(shard), options.allow_malformed, options.jobs, monitor);
 
-  require_space(options.store, catalog);
+  // Before the store is made; with a base less may do.
+  if (!os::exists(options.store)) require_space(options.store, expected_size(catalog, nullptr));
   const store::Store store = store::Store::open_for_writing(options.store, options.create);
   store::open_attempt(store, set.attempt);
   if (auto reason = store::decide_to_save(store, set)) return skipped_report(job, set, std::move(*reason));
@@ -327,6 +341,7 @@ SaveReport ops::save_entries(const SaveOptions& options, std::vector<source::Tre
   const auto write_start = Clock::now();
   const os::TemporaryFile temporary(store.scratch(), 0444);
   const std::optional<HeldBase> base = choose_base(job, store);  // held until the commit
+  require_space(options.store, expected_size(catalog, base ? &*base : nullptr));
   const format::ContainerWriter::Finished finished = write_container(job, temporary, catalog, base);
   report.stored_bytes = finished.size;
   report.write_seconds = seconds_since(write_start);

@@ -71,6 +71,22 @@ test_a_disk_without_inodes() {
   [ ! -e mnt/st/ckpt-store.json ] || expect 0 ckpt-verify --deep mnt/st
 }
 
+test_room_for_the_change_is_enough() {
+  tmpfs size=16m
+  local step raw free
+  for step in 1 2 3 4; do
+    "$PYTHON" "$TESTS_DIR/make_input.py" drift $step state.safetensors
+    [ $step = 4 ] || save state.safetensors mnt/st@$step
+  done
+  raw=$(stat -c %s state.safetensors)
+  free=$(df --output=avail -B1 mnt | tail -n 1)
+  head -c $((free - raw * 8 / 10)) /dev/zero >mnt/ballast
+  expect 2 -e ckpt-save --base=none state.safetensors mnt/st@4
+  like "$ERR" 'are needed'
+  save state.safetensors mnt/st@4
+  expect 0 ckpt-verify --deep mnt/st
+}
+
 test_a_restore_to_a_full_disk_leaves_nothing() {
   tmpfs size=3m
   "$PYTHON" "$TESTS_DIR/make_input.py" noise 1 big 5000000
