@@ -3,6 +3,7 @@
 #pragma once
 
 #include "capture/freezer.hpp"
+#include "slowness.hpp"
 
 #include <sys/mman.h>
 #include <algorithm>
@@ -17,16 +18,7 @@
 namespace capture_test {
 
 inline constexpr std::size_t mib = std::size_t{1} << 20U;
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CAPTURE_TEST_IS_SLOW
-#endif
-#endif
-#ifdef CAPTURE_TEST_IS_SLOW
-inline constexpr unsigned slowness = 5;
-#else
-inline constexpr unsigned slowness = 1;
-#endif
+using unit_test::slowness;
 
 inline constexpr std::size_t kib = std::size_t{1} << 10U;
 

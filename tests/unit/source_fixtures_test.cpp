@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What PyTorch sees in the fixtures, the parsers see too; and what expected.json leaves out, spelled out here.
+#include "slowness.hpp"
 #include "source_support.hpp"
 #include "test_sha256.hpp"
 
@@ -134,7 +135,7 @@ TEST_CASE("a file that claims its kind is malformed wherever it's cut short, and
         !extension.empty();
     CAPTURE(name);
     const std::size_t step = whole.size() > 4096 ? 61 : 1;
-    for (std::size_t size = 0; size < whole.size(); size += step) {
+    for (std::size_t size = 0; size < whole.size(); size += step * unit_test::slowness) {
       CAPTURE(size);
       const source::Parsed parsed = parse_cut(name, whole.substr(0, size));
       if (claims) {
@@ -155,7 +156,7 @@ TEST_CASE("no flipped byte makes a parser break its promises") {
     const std::string whole = fixture(name);
     CAPTURE(name);
     const std::size_t step = whole.size() > 4096 ? 37 : 3;
-    for (std::size_t at = 0; at < whole.size(); at += step) {
+    for (std::size_t at = 0; at < whole.size(); at += step * unit_test::slowness) {
       CAPTURE(at);
       std::string flipped = whole;
       flipped[at] = static_cast<char>(flipped[at] ^ static_cast<char>(1 << (at % 8)));

@@ -4,6 +4,7 @@
 #include "export_support.hpp"
 #include "ops/strided_gather.hpp"
 #include "ops/value_signs.hpp"
+#include "slowness.hpp"
 
 #include <doctest/doctest.h>
 
@@ -69,7 +70,7 @@ TEST_SUITE("tensor reader") {
     std::mt19937 random(1);
     const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
     constexpr DType types[] = {DType::uint8, DType::bfloat16, DType::float32, DType::float64, DType::complex128};
-    for (int round = 0; round < 60; ++round) {
+    for (int round = 0; round < 60 / static_cast<int>(unit_test::slowness); ++round) {
       Tensor tensor{.name = "t", .dtype = types[pick(0, 4)]};
       const int dims = pick(1, 4);
       for (int d = 0; d < dims; ++d) {
