@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same lists for people: rounded, shortened, free to change.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/quantities.hpp"
 #include "cli/table.hpp"

@@ -2,6 +2,7 @@
 #include "prune_report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/table.hpp"
 

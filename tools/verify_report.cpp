@@ -3,6 +3,7 @@
 #include "verify_report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace ckpt::cli {
 namespace {

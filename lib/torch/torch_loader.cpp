@@ -6,6 +6,7 @@
 #include <ckpt/torch_loader.hpp>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <fnmatch.h>
 #include <algorithm>

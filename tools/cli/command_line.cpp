@@ -4,6 +4,7 @@
 #include "cli/command_line.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ckpt/error.hpp>
 
 #include <CLI/CLI.hpp>

@@ -3,6 +3,7 @@
 #include "cli/record.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
