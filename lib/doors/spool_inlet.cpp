@@ -141,10 +141,14 @@ void SpoolInlet::keep_if_broken(const Entry& entry, Monitor& monitor) const {
 }
 
 void SpoolInlet::keep(const Entry& entry, const std::string& why, Monitor& monitor) const {
-  const auto kept = spool_.move(entry, Stage::failed);
-  if (!kept) return;
-  write_trouble(kept->path, {.failures = most_failures, .reason = why});
-  monitor.warning("'" + kept->path + "': " + why);
+  // Before it moves: whoever finds it there asks why. On a full disk only the warning says it.
+  try {
+    write_trouble(entry.path, {.failures = most_failures, .reason = why});
+  } catch (const Error& error) {
+    if (error.code() == Errc::not_found) return;
+    if (error.code() != Errc::no_space && error.code() != Errc::io) throw;
+  }
+  if (const auto kept = spool_.move(entry, Stage::failed)) monitor.warning("'" + kept->path + "': " + why);
 }
 
 Backlog SpoolInlet::backlog() {
