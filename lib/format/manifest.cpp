@@ -41,6 +41,12 @@ std::uint64_t Manifest::stored_bytes() const {
   return total;
 }
 
+std::uint64_t Manifest::raw_bytes() const {
+  std::uint64_t total = 0;
+  for (const ManifestShard& shard : shards) total += shard.raw_bytes;
+  return total;
+}
+
 std::string Manifest::why_never_latest() const {
   for (const char* mark : {"suspect", "lossy", "poisoned"}) {
     if (marks.contains(mark)) return mark;

@@ -43,6 +43,7 @@ struct Manifest {
   /// As others name it that depend on it.
   [[nodiscard]] BaseCheckpoint identity() const { return {.id = id, .step = step}; }
   [[nodiscard]] std::uint64_t stored_bytes() const;
+  [[nodiscard]] std::uint64_t raw_bytes() const;
   /// Never `latest`: it's marked suspect, lossy or poisoned.
   [[nodiscard]] bool is_marked() const;
   /// The first of these marks; empty if there is none.

@@ -126,7 +126,7 @@ class CompressRun {
     const format::Manifest& manifest = checkpoint->manifest;
     done.id = to_hex(manifest.id);
     done.stored_before = done.stored_after = manifest.stored_bytes();
-    for (const format::ManifestShard& shard : manifest.shards) done.raw_bytes += shard.raw_bytes;
+    done.raw_bytes += manifest.raw_bytes();
     require_free(*checkpoint);
     if (options_.rebase && manifest.bases.empty()) {
       done.action = CompressAction::unchanged;

@@ -61,7 +61,7 @@ bool have_conflict(const std::vector<RankSum>& sorted) {
 std::vector<FileSum> file_sums(const Address& address, unsigned jobs, Monitor& monitor) {
   const store::Checkpoint checkpoint = store::Store::open(address.store).resolve(address.selector);
   Progress progress{.stage = "read"};
-  for (const format::ManifestShard& shard : checkpoint.manifest.shards) progress.total += shard.raw_bytes;
+  progress.total += checkpoint.manifest.raw_bytes();
   std::vector<RankSum> found;
   for (std::size_t s = 0; s < checkpoint.manifest.shards.size(); ++s) {
     add_shard(*ops::open_shard(checkpoint, s), checkpoint.manifest.shards[s].rank, jobs, monitor, progress, found);

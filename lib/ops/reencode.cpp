@@ -9,13 +9,11 @@
 
 #include <ckpt/error.hpp>
 
-#include <algorithm>
 #include <deque>
 #include <set>
 #include <utility>
 
 namespace ckpt::ops {
-namespace {}  // namespace
 
 std::optional<store::Checkpoint> base_beyond(const store::Store& store, const store::Checkpoint& checkpoint,
                                              const std::vector<format::BaseCheckpoint>& avoid) {

@@ -201,10 +201,9 @@ std::uint64_t expected_size(const format::Catalog& catalog, const HeldBase* base
   const std::uint64_t raw = catalog.raw_bytes();
   double share = 1;
   if (base != nullptr && !base->checkpoint.manifest.bases.empty()) {
-    std::uint64_t base_raw = 0;
-    for (const format::ManifestShard& shard : base->checkpoint.manifest.shards) base_raw += shard.raw_bytes;
     const auto stored = static_cast<double>(base->checkpoint.manifest.stored_bytes());
-    if (base_raw > 0) share = std::min(1.0, 1.1 * stored / static_cast<double>(base_raw));
+    const auto base_raw = static_cast<double>(base->checkpoint.manifest.raw_bytes());
+    if (base_raw > 0) share = std::min(1.0, 1.1 * stored / base_raw);
   }
   // Headers, index and sums: less than a thousandth and a few hundred bytes a block.
   return static_cast<std::uint64_t>(share * static_cast<double>(raw)) + raw / 1000 + 4096 +

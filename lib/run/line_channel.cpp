@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/line_channel.hpp"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <array>

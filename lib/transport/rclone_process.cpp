@@ -3,7 +3,6 @@
 
 #include "core/stop.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@ ReplicaCheckpoint describe(const format::Manifest& manifest, bool retired) {
                           .raw_bytes = 0,
                           .stored_bytes = manifest.stored_bytes(),
                           .bases = manifest.bases};
-  for (const format::ManifestShard& shard : manifest.shards) entry.raw_bytes += shard.raw_bytes;
+  entry.raw_bytes += manifest.raw_bytes();
   return entry;
 }
 

@@ -19,7 +19,6 @@ constexpr std::size_t head_size = 16;
 
 [[noreturn]] void throw_malformed(const std::string& what) { throw Error(Errc::malformed, what); }
 
-/// So that no call waits longer than poll(2) has promised. Returns the flags that were set before.
 std::uint64_t checksum_of(MessageType type, ByteView payload) {
   return xxh3_64(payload) ^ (static_cast<std::uint64_t>(type) * 0x9E3779B97F4A7C15U);
 }
@@ -73,6 +72,7 @@ void FieldReader::end() const {
 
 Wire::Wire(os::Fd in, os::Fd out, std::string peer, std::chrono::milliseconds patience, const Monitor& monitor)
     : in_(std::move(in)), out_(std::move(out)), peer_(std::move(peer)), patience_(patience), monitor_(monitor) {
+  // So that no call waits longer than poll(2) has promised.
   in_flags_ = os::set_nonblocking(in_, "a pipe");
   out_flags_ = os::set_nonblocking(out_, "a pipe");
 }

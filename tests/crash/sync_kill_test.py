@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Syncs that die: sender and receiver are killed at random moments, and at any call that the receiving side makes to
 # the disk the process is killed or the call fails. Nothing half is ever visible, both stores verify, and the next sync
-# goes on from what arrived. CKPT_KILL_ROUNDS: how many kills a test does;
-# CKPT_TEST_EVERY=1: at every call.
+# goes on from what arrived. CKPT_KILL_ROUNDS: how many kills a test does. CKPT_TEST_EVERY=1: at every call.
 import errno
 import os
 import random
