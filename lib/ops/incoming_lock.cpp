@@ -70,6 +70,7 @@ void rename_or_throw(const std::string& from, const std::string& to) {
 
 void remove_directory(const std::string& directory) {
   std::error_code failure;
+  os::refresh_listing(directory);
   std::filesystem::remove_all(directory, failure);
   if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
 }

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
@@ -78,7 +79,14 @@ std::string existing_ancestor(const std::string& path) {
   return ancestor;
 }
 
+void refresh_listing(const std::string& path) {
+  struct statx attributes {};
+  // Where that can't be done, the listing itself tells why.
+  (void)::statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &attributes);
+}
+
 std::optional<std::vector<std::string>> list_directory(const std::string& path) {
+  refresh_listing(path);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
   if (dir == nullptr) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;

@@ -107,6 +107,7 @@ void delete_entry(const std::string& directory) {
     os::throw_errno(errno, "cannot remove '" + manifest + "'");
   }
   std::error_code failure;
+  os::refresh_listing(directory);
   std::filesystem::remove_all(directory, failure);
   if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
 }

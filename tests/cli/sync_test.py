@@ -714,6 +714,67 @@ def test_a_part_of_a_checkpoint_that_came_otherwise_is_removed():
     nothing_left("b")
 
 
+# --- Clocks that differ ---
+
+FORTNIGHT = 14 * 24 * 3600
+
+
+def with_clock(seconds):
+    """The environment of a host whose clock is off by that."""
+    preloaded = [os.environ["CKPT_SKEWED_CLOCK"]] + os.environ.get("LD_PRELOAD", "").split()
+    return {"LD_PRELOAD": " ".join(preloaded), "CKPT_CLOCK_SKEW": str(seconds)}
+
+
+def clock_shell(seconds):
+    settings = " ".join(f"'{name}={value}'" for name, value in with_clock(seconds).items())
+    return ["-e", script("late", f"#!/bin/sh\nshift\nexec env {settings} sh -c \"$*\"\n")]
+
+
+def created(store, step):
+    return manifest_of(store, step)["created"]
+
+
+def test_the_clock_of_a_test_is_off():
+    drift_store("a", 1)
+    make_input.drift("state.st", 2, count=8000)
+    run("ckpt-save", "state.st", "a@2", stderr=False, env=with_clock(-FORTNIGHT))
+    check(created("a", 2) < created("a", 1), "its clock is right")
+
+
+def test_a_part_is_gone_on_with_by_a_host_whose_clock_is_a_fortnight_off():
+    for skew in (-FORTNIGHT, FORTNIGHT):
+        shutil.rmtree("b", ignore_errors=True)
+        noise_store("a", (1,), size=6 << 20)
+        size = os.path.getsize("a/0000000001/shard-00000-of-00001.ckpt")
+        sync(*filtering_shell("cut", 4 << 20), "a", "host:b", expect=(75,), stdout=False, stderr=None)
+        check(moved(*clock_shell(skew), "a", "host:b") < size - (2 << 20), "what arrived was sent again")
+        alike("a", "b")
+        nothing_left("b")
+        shutil.rmtree("a")
+
+
+def test_hosts_whose_clocks_differ_agree_on_steps_and_on_what_is_newest():
+    drift_store("a", 2)
+    sync(*clock_shell(-FORTNIGHT), "a", "host:b")
+    make_input.drift("state.st", 3, count=8000)
+    run("ckpt-save", "state.st", "b@3", stderr=False, env=with_clock(-FORTNIGHT))
+    sync(*clock_shell(-FORTNIGHT), "host:b", "a")
+    check(steps("a") == [1, 2, 3] and created("a", 3) < created("a", 2), "no such clocks")
+    check(depends_on("a", 3), "the base of what is saved next wasn't the newest step")
+    check(run("ckpt-restore", "a@latest", "out", stderr=False).stdout.strip() == b"a@3", "another is the newest")
+    check(records(*clock_shell(FORTNIGHT), "a", "host:b") == [], "something was done")
+    sound("a", "b")
+
+
+def test_delete_goes_by_what_is_at_the_source_and_not_by_clocks():
+    drift_store("a", 3)
+    sync("a", "b")
+    run("ckpt-prune", "--keep-last=1", "a", stdout=None, stderr=None)
+    sync(*clock_shell(FORTNIGHT), "--delete", "a", "host:b")
+    check(steps("b") == [3], steps("b"))
+    sound("b")
+
+
 # --- Sets ---
 
 def shard(store, rank, step=1, world=2, seed=None, *options):
