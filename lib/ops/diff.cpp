@@ -6,6 +6,7 @@
 #include "core/stop.hpp"
 #include "ops/diff_files.hpp"
 #include "ops/diff_pairs.hpp"
+#include "ops/diff_reshard.hpp"
 #include "ops/diff_side.hpp"
 #include "ops/diff_tensors.hpp"
 #include "ops/diff_values.hpp"
@@ -16,6 +17,9 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <iterator>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace ckpt {
@@ -33,15 +37,24 @@ class Diff {
         a_(ops::open_side(options.a, options.jobs, monitor)),
         b_(ops::open_side(options.b, options.jobs, monitor)),
         files_(ops::pair_files(a_->files(), b_->files())),
-        tensors_(ops::pair_tensors(a_->files(), b_->files(), files_)) {}
+        resharding_(ops::find_resharded(a_->files(), b_->files())),
+        tensors_(ops::pair_tensors(a_->files(), b_->files(), files_, resharding_)) {
+    for (const ops::ReshardedTensor& tensor : resharding_.tensors) resharded_names_.insert(tensor.name);
+  }
 
   DiffReport run() {
     report_.a = a_->name();
     report_.b = b_->name();
     report_.whole = options_.whole;
-    report_.files = ops::compare_presence(a_->files(), b_->files(), files_, tensors_);
+    report_.files = ops::compare_presence(a_->files(), b_->files(), files_, tensors_, resharding_);
     compare_values();
-    for (const ops::TensorPair& pair : tensors_) add_tensor(pair);
+    for (const ops::TensorPair& pair : tensors_) {
+      if (pair.resharded) {
+        add_resharded(resharding_.tensors[*pair.resharded]);
+      } else {
+        add_tensor(pair);
+      }
+    }
     compare_elements();
     a_->require_unchanged();
     b_->require_unchanged();
@@ -63,7 +76,9 @@ class Diff {
           return ops::compare_file_values(*a_, *pairs[i].a, *b_, *pairs[i].b);
         },
         [&](std::size_t i, ops::FileValues found) {
-          std::move(found.values.begin(), found.values.end(), std::back_inserter(report_.values));
+          std::copy_if(std::make_move_iterator(found.values.begin()), std::make_move_iterator(found.values.end()),
+                       std::back_inserter(report_.values),
+                       [&](const ValueDiff& value) { return !tells_how_a_tensor_is_cut(value); });
           report_.more_values += found.more;
           if (!found.as_bytes) return;
           const std::size_t x = *pairs[i].a;
@@ -71,6 +86,15 @@ class Diff {
           bytes_.push_back(ops::common_bytes(a_->files()[x], b_->files()[y]));
           comparisons_.push_back({.file_a = x, .file_b = y, .a = &bytes_.back(), .b = &bytes_.back()});
         });
+  }
+
+  /// What the object says in which the tensor is pickled: a DTensor or ShardedTensor, or none of both.
+  [[nodiscard]] bool tells_how_a_tensor_is_cut(const ValueDiff& value) const {
+    const std::string_view path = value.path;
+    for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {
+      if (resharded_names_.contains(path.substr(0, dot))) return true;
+    }
+    return resharded_names_.contains(path);
   }
 
   void add_tensor(const ops::TensorPair& pair) {
@@ -104,6 +128,29 @@ class Diff {
         comparisons_.push_back({.file_a = pair.a->file, .file_b = pair.b->file, .a = &x, .b = &y});
       }
     }
+    if (pair.replica != ops::Replica::none) replicas_.emplace_back(report_.tensors.size(), pair.replica);
+    report_.tensors.push_back(std::move(diff));
+  }
+
+  /// As if it were whole on either side.
+  void add_resharded(const ops::ReshardedTensor& tensor) {
+    const auto place = [](const SideFile& file) { return DiffPlace{.file = file.path, .rank = file.rank}; };
+    Tensor whole{.name = tensor.name, .dtype = tensor.dtype_a, .shape = tensor.shape};
+    TensorDiff diff{.change = tensor.dtype_a == tensor.dtype_b ? Change::same : Change::retyped,
+                    .name = tensor.name,
+                    .a = place(a_->files()[tensor.file_a]),
+                    .b = place(b_->files()[tensor.file_b]),
+                    .dtype_a = std::string(name_of(tensor.dtype_a)),
+                    .dtype_b = std::string(name_of(tensor.dtype_b)),
+                    .shape_a = tensor.shape,
+                    .shape_b = tensor.shape,
+                    .elements = element_count(whole).value_or(0),
+                    .has_values = ops::have_values(tensor.dtype_a, tensor.dtype_b)};
+    diff.bytes = std::max(bytes_of(diff.elements, tensor.dtype_a), bytes_of(diff.elements, tensor.dtype_b));
+    for (const ops::CommonBox& box : tensor.boxes) {
+      compared_.emplace_back(report_.tensors.size(), comparisons_.size());
+      comparisons_.push_back({.file_a = box.file_a, .file_b = box.file_b, .a = &box.a, .b = &box.b});
+    }
     report_.tensors.push_back(std::move(diff));
   }
 
@@ -113,9 +160,11 @@ class Diff {
     report_.bytes_read = compared.bytes_read;
     for (const auto& [tensor, comparison] : compared_) {
       TensorDiff& diff = report_.tensors[tensor];
-      diff.numbers = compared.numbers[comparison];
+      if (!diff.numbers) diff.numbers.emplace();
+      *diff.numbers += compared.numbers[comparison];
       if (diff.change == Change::same && diff.numbers->changed > 0) diff.change = Change::changed;
     }
+    for (const auto& [tensor, side] : replicas_) leave_alone_unless_same(report_.tensors[tensor], side);
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
       if (auto diff = ops::file_diff(*a_, *b_, comparisons_[i], compared.numbers[i])) {
         report_.files.push_back(std::move(*diff));
@@ -123,16 +172,32 @@ class Diff {
     }
   }
 
+  /// What isn't a replica of what it was held against has no partner after all.
+  static void leave_alone_unless_same(TensorDiff& diff, ops::Replica side) {
+    if (diff.change == Change::same) return;
+    const bool in_a = side == ops::Replica::in_a;
+    diff.change = in_a ? Change::removed : Change::added;
+    (in_a ? diff.b : diff.a).reset();
+    (in_a ? diff.dtype_b : diff.dtype_a).clear();
+    (in_a ? diff.shape_b : diff.shape_a).clear();
+    diff.numbers.reset();
+    diff.has_values = false;
+  }
+
   const DiffOptions& options_;
   Monitor& monitor_;
   std::unique_ptr<const DiffSide> a_;
   std::unique_ptr<const DiffSide> b_;
   std::vector<ops::FilePair> files_;
+  ops::Resharding resharding_;
+  std::set<std::string_view> resharded_names_;
   std::vector<ops::TensorPair> tensors_;
+  std::vector<std::pair<std::size_t, ops::Replica>> replicas_;  ///< in report_.tensors
   DiffReport report_;
   std::vector<Comparison> comparisons_;                        ///< of bytes first, then of tensors
   std::deque<Tensor> bytes_;                                   ///< of whole files
-  std::vector<std::pair<std::size_t, std::size_t>> compared_;  ///< in report_.tensors, in comparisons_
+  std::vector<std::pair<std::size_t, std::size_t>> compared_;  ///< in report_.tensors, in comparisons_; a
+                                                               ///< tensor may have several
 };
 
 }  // namespace

@@ -40,12 +40,22 @@ std::string short_text(const DiffSide& side, std::size_t file) {
   return printable ? text : std::string();
 }
 
+/// For each file whether a tensor of it is.
+std::vector<bool> have_resharded(const std::vector<SideFile>& files, const ReshardedParts& parts) {
+  std::vector<bool> have(files.size());
+  for (std::size_t f = 0; f < parts.size(); ++f) {
+    have[f] = std::any_of(parts[f].begin(), parts[f].end(), [](const auto& part) { return part.has_value(); });
+  }
+  return have;
+}
+
 }  // namespace
 
 std::vector<FileDiff> compare_presence(const std::vector<SideFile>& a, const std::vector<SideFile>& b,
-                                       const std::vector<FilePair>& files, const std::vector<TensorPair>& tensors) {
-  std::vector<bool> has_partner_a(a.size());
-  std::vector<bool> has_partner_b(b.size());
+                                       const std::vector<FilePair>& files, const std::vector<TensorPair>& tensors,
+                                       const Resharding& resharding) {
+  std::vector<bool> has_partner_a = have_resharded(a, resharding.parts_a);
+  std::vector<bool> has_partner_b = have_resharded(b, resharding.parts_b);
   for (const TensorPair& pair : tensors) {
     if (!pair.a || !pair.b) continue;
     has_partner_a[pair.a->file] = true;

@@ -13,10 +13,11 @@
 
 namespace ckpt::ops {
 
-/// `pairs_of_tensors` says which files' tensors have partners.
+/// `tensors` and `resharding` say which files' tensors have partners.
 [[nodiscard]] std::vector<FileDiff> compare_presence(const std::vector<SideFile>& a, const std::vector<SideFile>& b,
                                                      const std::vector<FilePair>& files,
-                                                     const std::vector<TensorPair>& tensors);
+                                                     const std::vector<TensorPair>& tensors,
+                                                     const Resharding& resharding);
 
 /// The bytes that both files have, as a tensor without a type.
 [[nodiscard]] Tensor common_bytes(const SideFile& a, const SideFile& b);

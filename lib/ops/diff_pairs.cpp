@@ -130,6 +130,56 @@ std::vector<TensorPlace> places_of(const std::vector<SideFile>& files) {
   return places;
 }
 
+std::optional<std::size_t> resharded_at(const ReshardedParts& parts, const TensorPlace& place) {
+  return parts.empty() ? std::nullopt : parts[place.file][place.tensor];
+}
+
+/// The first of a side's tensors of each name and place in a whole, by the path of its file without numbers, or by the
+/// name alone where all paths are alike.
+class Replicas {
+ public:
+  explicit Replicas(const std::vector<SideFile>& files) : files_(files) {
+    for (std::size_t f = 0; f < files.size(); ++f) {
+      const std::string path = without_numbers(files[f].path);
+      for (std::size_t t = 0; t < files[f].tensors.size(); ++t) {
+        Places& places = places_[key_of(files[f].tensors[t])];
+        places.try_emplace(path, TensorPlace{.file = f, .tensor = t});
+      }
+    }
+  }
+  /// What another rank holds of the same as `place`, of the other side's files.
+  [[nodiscard]] std::optional<TensorPlace> of(const std::vector<SideFile>& files, const TensorPlace& place) const {
+    const SideFile& file = files[place.file];
+    const auto known = places_.find(key_of(file.tensors[place.tensor]));
+    if (known == places_.end()) return std::nullopt;
+    const Places& places = known->second;
+    auto found = places.find(without_numbers(file.path));
+    if (found == places.end() && places.size() == 1) found = places.begin();
+    if (found == places.end() || files_[found->second.file].rank == file.rank) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  using Places = std::map<std::string, TensorPlace>;
+  const std::vector<SideFile>& files_;
+  std::map<TensorKey, Places> places_;
+};
+
+/// Those that have no partner, and that one of the other side stands for.
+void pair_replicas(const std::vector<SideFile>& a, const std::vector<SideFile>& b, std::vector<TensorPair>& pairs) {
+  const auto is_alone = [](const TensorPair& pair) { return !pair.resharded && (!pair.a || !pair.b); };
+  if (std::none_of(pairs.begin(), pairs.end(), is_alone)) return;
+  const Replicas in_a(a);
+  const Replicas in_b(b);
+  for (TensorPair& pair : pairs) {
+    if (!is_alone(pair)) continue;
+    const Replica side = pair.a ? Replica::in_a : Replica::in_b;
+    auto& stands_for_it = pair.a ? pair.b : pair.a;
+    stands_for_it = pair.a ? in_b.of(a, *pair.a) : in_a.of(b, *pair.b);
+    if (stands_for_it) pair.replica = side;
+  }
+}
+
 }  // namespace
 
 std::vector<FilePair> pair_files(const std::vector<SideFile>& a, const std::vector<SideFile>& b) {
@@ -158,7 +208,7 @@ std::vector<FilePair> pair_files(const std::vector<SideFile>& a, const std::vect
 }
 
 std::vector<TensorPair> pair_tensors(const std::vector<SideFile>& a, const std::vector<SideFile>& b,
-                                     const std::vector<FilePair>& files) {
+                                     const std::vector<FilePair>& files, const Resharding& resharding) {
   const std::vector<TensorPlace> from = places_of(a);
   const std::vector<TensorPlace> to = places_of(b);
   std::vector<std::optional<std::size_t>> first_of(b.size());  // in `to`
@@ -182,23 +232,35 @@ std::vector<TensorPair> pair_tensors(const std::vector<SideFile>& a, const std::
     if (file_for[file] && first_of[*file_for[file]]) {
       const std::size_t first = *first_of[*file_for[file]];
       const std::vector<Tensor>& tensors = b[*file_for[file]].tensors;
-      for (std::size_t t = 0; t < tensors.size(); ++t) there[key_of(tensors[t])].push_back(first + t);
+      for (std::size_t t = 0; t < tensors.size(); ++t) {
+        if (!resharded_at(resharding.parts_b, to[first + t])) there[key_of(tensors[t])].push_back(first + t);
+      }
     }
-    for (; i < end; ++i) settle(i, take(there, key_of(a[file].tensors[from[i].tensor])));
+    for (; i < end; ++i) {
+      if (!resharded_at(resharding.parts_a, from[i])) settle(i, take(there, key_of(a[file].tensors[from[i].tensor])));
+    }
   }
 
   Unpaired rest;
   for (std::size_t i = 0; i < to.size(); ++i) {
+    if (resharded_at(resharding.parts_b, to[i])) taken[i] = true;
     if (!taken[i]) rest[key_of(b[to[i].file].tensors[to[i].tensor])].push_back(i);
   }
   std::vector<TensorPair> pairs;
+  std::vector<bool> is_listed(resharding.tensors.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
+    if (const auto resharded = resharded_at(resharding.parts_a, from[i])) {
+      if (!is_listed[*resharded]) pairs.push_back({.resharded = resharded});
+      is_listed[*resharded] = true;
+      continue;
+    }
     if (!partner[i] && !rest.empty()) settle(i, take(rest, key_of(a[from[i].file].tensors[from[i].tensor])));
     pairs.push_back({.a = from[i], .b = partner[i] ? std::optional(to[*partner[i]]) : std::nullopt});
   }
   for (std::size_t i = 0; i < to.size(); ++i) {
     if (!taken[i]) pairs.push_back({.a = std::nullopt, .b = to[i]});
   }
+  pair_replicas(a, b, pairs);
   return pairs;
 }
 

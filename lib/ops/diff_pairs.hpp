@@ -2,6 +2,7 @@
 // Which file of one side stands for which of the other, and which tensor for which.
 #pragma once
 
+#include "ops/diff_reshard.hpp"
 #include "ops/diff_side.hpp"
 
 #include <cstddef>
@@ -26,13 +27,19 @@ struct TensorPlace {
   std::size_t file = 0;
   std::size_t tensor = 0;
 };
+/// On which side a tensor has no partner, and is held against one of the other side that has one already.
+enum class Replica { none, in_a, in_b };
+
 struct TensorPair {
   std::optional<TensorPlace> a;
   std::optional<TensorPlace> b;
+  Replica replica = Replica::none;
+  std::optional<std::size_t> resharded;  ///< one of Resharding::tensors, with all its parts, instead of a and b
 };
 
-/// By name and global offsets within a pair of files, then wherever they are. In the order of a, then what b alone has.
+/// What isn't resharded by name and global offsets within a pair of files, then wherever they are; then as a replica by
+/// these and the file's path without its numbers. In the order of a, then what b alone has.
 [[nodiscard]] std::vector<TensorPair> pair_tensors(const std::vector<SideFile>& a, const std::vector<SideFile>& b,
-                                                   const std::vector<FilePair>& files);
+                                                   const std::vector<FilePair>& files, const Resharding& resharding);
 
 }  // namespace ckpt::ops

@@ -66,28 +66,30 @@ void GlobalIndex::add_part(GlobalTensor& whole, const Origin& first, const Origi
   whole.parts.push_back(std::move(part));
 }
 
-void GlobalIndex::add_file(FileOfShard file, std::uint32_t rank, const format::Catalog& catalog) {
-  const format::FileEntry& entry = catalog.files[file.file];
-  const auto tensors = std::span(catalog.tensors).subspan(entry.first_tensor, entry.tensor_count);
+std::vector<std::size_t> GlobalIndex::add_file(FileOfShard file, std::uint32_t rank, const std::string& path,
+                                               std::span<const Tensor> tensors) {
   std::unordered_map<std::string_view, const Tensor*> sharded;
   for (const Tensor& tensor : tensors) {
     if (!tensor.global_shape.empty()) sharded.emplace(tensor.name, &tensor);
   }
-  const Origin from{.rank = rank, .path = entry.path};
-  const std::string path = without_numbers(entry.path);
+  const Origin from{.rank = rank, .path = path};
+  const std::string key = without_numbers(path);
+  std::vector<std::size_t> wholes;
   for (const Tensor& tensor : tensors) {
     const std::string_view name = name_of_whole(tensor, sharded);
-    const auto [known, is_new] = by_key_.try_emplace({path, std::string(name)}, wholes_.size());
+    const auto [known, is_new] = by_key_.try_emplace({key, std::string(name)}, wholes_.size());
     if (is_new) {
       wholes_.push_back({.name = std::string(name),
-                         .path = entry.path,
+                         .path = path,
                          .dtype = tensor.dtype,
                          .layout = tensor.layout,
                          .shape = tensor.global_shape.empty() ? tensor.shape : tensor.global_shape});
       origins_.push_back(from);
     }
     add_part(wholes_[known->second], origins_[known->second], from, file, tensor);
+    wholes.push_back(known->second);
   }
+  return wholes;
 }
 
 std::vector<GlobalTensor> GlobalIndex::finish() && {

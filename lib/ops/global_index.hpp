@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,9 +45,16 @@ class GlobalIndex {
   template <class Wanted>
   void add(std::size_t shard, std::uint32_t rank, const format::Catalog& catalog, Wanted&& wanted) {
     for (std::size_t f = 0; f < catalog.files.size(); ++f) {
-      if (wanted(catalog.files[f].path)) add_file({.shard = shard, .file = f}, rank, catalog);
+      const format::FileEntry& file = catalog.files[f];
+      if (!wanted(file.path)) continue;
+      (void)add_file({.shard = shard, .file = f}, rank, file.path,
+                     std::span(catalog.tensors).subspan(file.first_tensor, file.tensor_count));
     }
   }
+
+  /// The tensors of one file. For each: which of those that finish() gives it's a part of.
+  [[nodiscard]] std::vector<std::size_t> add_file(FileOfShard file, std::uint32_t rank, const std::string& path,
+                                                  std::span<const Tensor> tensors);
 
   /// In the order in which they were met: that of shards, files and tensors.
   [[nodiscard]] std::vector<GlobalTensor> finish() &&;
@@ -56,7 +64,6 @@ class GlobalIndex {
     std::uint32_t rank = 0;
     std::string path;
   };
-  void add_file(FileOfShard file, std::uint32_t rank, const format::Catalog& catalog);
   void add_part(GlobalTensor& whole, const Origin& first, const Origin& from, FileOfShard file, const Tensor& tensor);
 
   std::vector<GlobalTensor> wholes_;

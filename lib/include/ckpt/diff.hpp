@@ -4,7 +4,8 @@
 //
 // Files pair by path, else by position among the unpaired files of their kind, since trainers put steps into names; a
 // different name alone is no difference. Tensors pair by name and global offsets, those of a pair of files first, then
-// wherever they are. Blocks that both sides hold with the same hash and size aren't read.
+// wherever they are; those that the two sides cut into other parts (by another number of ranks, say) are compared as
+// wholes, and a rank that one side alone has may hold replicas of what the other side's ranks hold. Blocks that both sides hold with the same hash and size aren't read.
 #pragma once
 
 #include <ckpt/export.hpp>
@@ -78,7 +79,7 @@ struct DiffPlace {
 struct TensorDiff {
   Change change = Change::same;
   std::string name;
-  std::optional<DiffPlace> a, b;
+  std::optional<DiffPlace> a, b;  ///< of its first part, if it's compared as a whole
   std::string dtype_a, dtype_b;
   std::vector<std::int64_t> shape_a, shape_b;
   std::vector<std::int64_t> global_offsets;  ///< of a part of a larger tensor
