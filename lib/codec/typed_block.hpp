@@ -84,7 +84,8 @@ class TypedEncoder {
 /// Decodes payloads, which needn't be sound. Keeps its buffers; used from one thread at a time.
 class TypedDecoder {
  public:
-  /// Fills `raw`; false if the payload is none for a block of this size. `base` is empty, or has as many bytes.
+  /// Fills `raw`; false if the payload is none for a block of this size. `base` is empty, or has as many bytes; it may
+  /// be `raw` itself.
   [[nodiscard]] bool decode(ByteView payload, ByteView base, std::span<std::byte> raw);
   /// The same against the rounding of `base`, which has twice as many bytes.
   [[nodiscard]] bool decode_derived(ByteView payload, ByteView base, std::span<std::byte> raw);

@@ -61,6 +61,15 @@ class TypedDecoder::GroupReader {
     return true;
   }
 
+  /// If the next `n` residuals are all zero and that's easily seen, goes past them.
+  [[nodiscard]] bool skip_zeros(std::size_t n) {
+    if (plan_.form != GroupForm::sparse || plan_.center != 0) return false;
+    const ByteView bits = bitmap_.subspan(bits_at_ / 8, (n + 7) / 8);
+    if (kernels().count_bits(bits.data(), bits.size()) != 0) return false;
+    bits_at_ += n;
+    return true;
+  }
+
   /// The next `n` residuals; all calls but the last take a multiple of eight, at most a chunk.
   void next(std::size_t n, std::byte* out) {
     if (plan_.form == GroupForm::planes) {
@@ -179,8 +188,18 @@ bool TypedDecoder::decode_elements(const TypedHead& head, ByteReader& in, ByteVi
   if (plan.groups.size() == 1) {
     GroupReader<T> group;
     if (!group.open(plan.groups[0], n, streams_, in, scratch)) return false;
+    const auto put_base = [&](std::size_t first, std::size_t count) {
+      const std::byte* const same = base.data() + first * sizeof(T);
+      return target.put(plan.lead + first * sizeof(T), count * sizeof(T), [&](std::byte* out) {
+        if (out != same) std::memcpy(out, same, count * sizeof(T));
+      });
+    };
     for_each_chunk(n, [&](std::size_t first, std::size_t count) {
       if (!sound) return;
+      if (!base.empty() && group.skip_zeros(count)) {
+        sound = put_base(first, count);
+        return;
+      }
       group.next(count, residuals.data());
       sound = put(residuals.data(), first, count);
     });

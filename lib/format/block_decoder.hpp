@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace ckpt::format {
 
@@ -53,21 +54,26 @@ class BlockDecoder {
     ByteView bytes;
     os::AlignedBuffer buffer;
   };
-  /// Where in a chain a block is, and which of the two sets of buffers it uses: its base has the other one.
-  struct Position {
-    unsigned depth = 0;
-    unsigned slot = 0;
+  /// Bytes, and the buffer where they lie. Without one they're someone else's, and only to be read.
+  struct Held {
+    ByteView bytes;
+    os::AlignedBuffer own;
   };
-  /// `stored` is null if it's still to be read. The result is where `into` is, unless that is empty.
-  ByteView decode_unchecked(const ContainerReader& container, std::uint64_t block, const ByteView* stored, Position at,
-                            std::span<std::byte> into);
-  ByteView base_bytes(const ContainerReader& container, std::uint64_t block, Position at);
-  ByteView read_stored(const ContainerReader& container, std::uint64_t block, Position at);
+  /// `stored` is null if it's still to be read; `depth` is where in a chain the block is. The result is where `into`
+  /// is, unless that is empty.
+  Held decode_unchecked(const ContainerReader& container, std::uint64_t block, const ByteView* stored, unsigned depth,
+                        std::span<std::byte> into);
+  Held base_bytes(const ContainerReader& container, std::uint64_t block, unsigned depth);
+  Held read_stored(const ContainerReader& container, std::uint64_t block, unsigned depth);
   ByteView decode_checked(const ContainerReader& container, std::uint64_t block, const ByteView* stored);
   ByteView decode_or_substitute(const ContainerReader& container, std::uint64_t block, const ByteView* stored);
 
-  std::array<os::AlignedBuffer, 2> raw_;
-  std::array<os::AlignedBuffer, 2> stored_;
+  [[nodiscard]] os::AlignedBuffer take_buffer(std::size_t size);
+  void give_back(os::AlignedBuffer buffer);
+  Held put(Held held, std::span<std::byte> into);
+
+  std::vector<os::AlignedBuffer> spare_;
+  Held result_;
   std::array<Window, max_chain + 1> windows_;
   codec::TypedDecoder typed_;
   Bytes substituted_;

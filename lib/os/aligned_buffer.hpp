@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 
 namespace ckpt::os {
 
@@ -20,6 +21,14 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t capacity) { reserve(capacity); }
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : data_(std::move(other.data_)), capacity_(std::exchange(other.capacity_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    capacity_ = std::exchange(other.capacity_, 0);
+    return *this;
+  }
+  ~AlignedBuffer() = default;
 
   [[nodiscard]] std::byte* data() const { return data_.get(); }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }

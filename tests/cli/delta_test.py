@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checkpoints stored against others, as a user meets them.
+import array
 import json
+import operator
 import os
 import random
 import shutil
@@ -228,6 +230,35 @@ def test_a_rounded_copy_and_a_tied_tensor_cost_nothing():
     save("y1/model.safetensors", "st@1")
     lines = run("ckpt-ls", "--json", "st").stdout
     check(stored(1) < 100_000, f"{stored(1)} {lines}")
+
+
+def large_pair(path, masters):
+    """A float32 tensor, given by its bits, and its bfloat16 copy."""
+    copy = array.array("H", ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 for bits in masters))
+    header, at = {}, 0
+    for name, dtype, values in (("master", "F32", masters), ("model", "BF16", copy)):
+        size = len(values) * values.itemsize
+        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    os.makedirs(path)
+    with open(f"{path}/model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + masters.tobytes() + copy.tobytes())
+
+
+def test_rounded_copies_of_large_masters_come_back_from_a_chain():
+    # A block of the copy is the rounding of two blocks of the master, each with a chain of its own.
+    rng = random.Random(3)
+    count = 5 << 19
+    masters = array.array("I", (0x3F800000 + mantissa for mantissa in array.array("H", rng.randbytes(2 * count))))
+    for step in (1, 2, 3):
+        large_pair(f"y{step}", masters)
+        save(f"y{step}", f"st@{step}")
+        masters = array.array("I", map(operator.add, masters, rng.randbytes(count)))
+    check(bases(3) != [] and stored(3) < stored(1), "step 3 is no delta")
+    is_intact()
+    for step in (1, 2, 3):
+        restores(f"st@{step}", f"y{step}")
 
 
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
