@@ -5,6 +5,7 @@
 #include "ops/stored_bases.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace ckpt::ops {
 namespace {
@@ -15,8 +16,8 @@ constexpr double most_unpaired = 0.1;
 }  // namespace
 
 BaseBlocks::BaseBlocks(const store::Checkpoint& base, std::uint32_t rank, const format::Catalog& catalog,
-                       const std::vector<BlockPiece>& pieces)
-    : bases_(bases_for(base)), checkpoints_{base.manifest.identity()} {
+                       const std::vector<BlockPiece>& pieces, std::vector<format::BaseCheckpoint> avoid)
+    : bases_(bases_for(base)), avoid_(std::move(avoid)), checkpoints_{base.manifest.identity()} {
   const std::uint32_t world_size = base.manifest.world_size;
   const std::uint32_t own = std::min(rank, world_size - 1);
   add_shard(base, own);
@@ -74,13 +75,11 @@ std::optional<BaseBlock> BaseBlocks::same(const Digest& hash, std::uint64_t size
                  .ref = {.checkpoint = 0, .rank = shard.rank, .block = found->second.block, .hash = hash},
                  .depth = record.depth};
   if (record.codec == codec::Codec::reference) {
+    const std::uint32_t row = record.base->checkpoint == format::own_shard ? 0 : shard.rows.at(record.base->checkpoint);
+    if (contains(avoid_, checkpoints_[row])) return base;
     // What it stands for has the same bytes, and one link less.
     base.ref = *record.base;
-    if (base.ref.checkpoint == format::own_shard) {
-      base.ref.checkpoint = 0;
-    } else {
-      base.ref.checkpoint = shard.rows.at(base.ref.checkpoint);
-    }
+    base.ref.checkpoint = row;
     base.depth = static_cast<std::uint8_t>(record.depth - 1);
   }
   return base;

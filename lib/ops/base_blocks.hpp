@@ -28,16 +28,17 @@ struct BaseBlock {
 class BaseBlocks {
  public:
   /// Opens the base's shard of `rank`, and the others where that one hasn't got what is looked for. `pieces` are the
-  /// new shard's blocks. Throws Damaged if the base can't be read.
+  /// new shard's blocks; nothing is to be stored against the checkpoints of `avoid`. Throws Damaged if the base can't
+  /// be read.
   BaseBlocks(const store::Checkpoint& base, std::uint32_t rank, const format::Catalog& catalog,
-             const std::vector<BlockPiece>& pieces);
+             const std::vector<BlockPiece>& pieces, std::vector<format::BaseCheckpoint> avoid = {});
 
   /// What the new catalog lists: the base, and the checkpoints that its blocks refer to.
   [[nodiscard]] const std::vector<format::BaseCheckpoint>& checkpoints() const { return checkpoints_; }
 
   /// A block of this size that holds the same part of the same tensor or file.
   [[nodiscard]] std::optional<BaseBlock> like(const BlockPiece& piece) const;
-  /// A block with these bytes, wherever it is. A reference is followed to what it stands for.
+  /// A block with these bytes, wherever it is. A reference is followed to what it stands for, if that may be a base.
   [[nodiscard]] std::optional<BaseBlock> same(const Digest& hash, std::uint64_t size) const;
 
  private:
@@ -54,6 +55,7 @@ class BaseBlocks {
     std::vector<std::uint32_t> rows;  ///< of its catalog's bases, in checkpoints_
   };
   std::shared_ptr<const format::BaseContainers> bases_;
+  std::vector<format::BaseCheckpoint> avoid_;
   std::vector<format::BaseCheckpoint> checkpoints_;
   std::vector<Shard> shards_;
   std::unordered_map<Digest, Place, DigestHash> by_name_;

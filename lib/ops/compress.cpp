@@ -231,12 +231,13 @@ class CompressRun {
     plan.settings.effort = options_.encode == Encode::best ? codec::Effort::best : codec::Effort::fast;
     plan.settings.level = options_.level;
     plan.settings.max_depth = static_cast<std::uint8_t>(options_.max_chain);
-    plan.settings.ignore_chains = options_.dry_run && options_.newest_full;
+    if (options_.dry_run && options_.newest_full) plan.settings.base_depth = depth_;
     if (options_.rebase) {
       plan.only_where_needed = true;
       plan.avoid = checkpoint.manifest.bases;
     } else {
       plan.base = choose_base(checkpoint);
+      depth_ = plan.base && depth_ < options_.max_chain ? depth_ + 1 : 0;
       plan.only_if_smaller = !options_.newest_full;
       if (plan.base) done.base = plan.base->manifest.step;
     }
@@ -249,11 +250,12 @@ class CompressRun {
     return plan;
   }
 
-  std::optional<store::Checkpoint> choose_base(const store::Checkpoint& checkpoint) const {
+  [[nodiscard]] std::optional<store::Checkpoint> choose_base(const store::Checkpoint& checkpoint) const {
     if (options_.newest_full) {
       if (!newer_) return std::nullopt;
+      // A dry run has changed nothing, so that what would be turned round still points the old way.
       auto base = store_.find(*newer_);
-      if (base && !is_dry_cycle() && depends_on(store_, *base, checkpoint.manifest.identity())) {
+      if (base && !options_.dry_run && depends_on(store_, *base, checkpoint.manifest.identity())) {
         throw Error(Errc::busy, "'" + store_.address(checkpoint.manifest.step) + "' stays as it is, since '" +
                                     store_.address(*newer_) + "' still depends on it");
       }
@@ -272,9 +274,6 @@ class CompressRun {
     return std::nullopt;
   }
 
-  /// A dry run has changed nothing, so that what would be turned round still points the old way.
-  [[nodiscard]] bool is_dry_cycle() const { return options_.dry_run; }
-
   [[nodiscard]] std::optional<store::Checkpoint> given_base(const store::Checkpoint& checkpoint) const {
     auto base = store_.resolve({.kind = Selector::Kind::step, .step = options_.base_step});
     // A base is as it is.
@@ -290,6 +289,7 @@ class CompressRun {
   const CompressOptions& options_;
   Monitor& monitor_;
   std::optional<std::uint64_t> newer_;  ///< the step that was done before
+  std::uint8_t depth_ = 0;              ///< that of most of its blocks, when the newest is to be full
   bool any_tried_ = false;
   std::set<std::string> matched_;  ///< patterns
   CompressReport report_;

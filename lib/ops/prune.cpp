@@ -144,8 +144,7 @@ class PruneRun {
   /// done, and what has been saved meanwhile, keeps its bases.
   void encode_anew() {
     bool changed = false;
-    for (std::size_t i = 0; i < decisions_.size(); ++i) {
-      if (decisions_[i].avoid.empty()) continue;
+    for (const std::size_t i : ops::rebase_order(inventory_.candidates, decisions_)) {
       changed = true;
       try {
         ops::rebase(store_, inventory_.checkpoints[i], decisions_[i].avoid, options_.jobs, monitor_);

@@ -323,18 +323,21 @@ void hold_bases(const std::vector<Candidate>& candidates, std::vector<Decision>&
   }
 }
 
-std::vector<std::size_t> removal_order(const std::vector<Candidate>& candidates,
-                                       const std::vector<Decision>& decisions) {
+namespace {
+
+/// Those that are wanted, each one after its bases.
+std::vector<std::size_t> bases_before_dependents(const std::vector<Candidate>& candidates,
+                                                 const std::vector<bool>& wanted) {
   std::multimap<format::BaseCheckpoint, std::size_t> by_identity;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (!decisions[i].kept) by_identity.emplace(candidates[i].identity(), i);
+    if (wanted[i]) by_identity.emplace(candidates[i].identity(), i);
   }
   std::vector<std::size_t> bases_first;
   std::vector<bool> seen(candidates.size(), false);
   // Depth first, with a stack of its own: chains are short, but manifests are not to be trusted.
   for (std::size_t start = 0; start < candidates.size(); ++start) {
     std::vector<std::pair<std::size_t, bool>> stack;
-    if (!decisions[start].kept) stack.emplace_back(start, false);
+    if (wanted[start]) stack.emplace_back(start, false);
     while (!stack.empty()) {
       const auto [i, is_done] = stack.back();
       stack.pop_back();
@@ -353,8 +356,25 @@ std::vector<std::size_t> removal_order(const std::vector<Candidate>& candidates,
       }
     }
   }
-  std::reverse(bases_first.begin(), bases_first.end());
   return bases_first;
+}
+
+}  // namespace
+
+std::vector<std::size_t> removal_order(const std::vector<Candidate>& candidates,
+                                       const std::vector<Decision>& decisions) {
+  std::vector<bool> go(candidates.size());
+  for (std::size_t i = 0; i < candidates.size(); ++i) go[i] = !decisions[i].kept;
+  std::vector<std::size_t> order = bases_before_dependents(candidates, go);
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+std::vector<std::size_t> rebase_order(const std::vector<Candidate>& candidates,
+                                      const std::vector<Decision>& decisions) {
+  std::vector<bool> avoid(candidates.size());
+  for (std::size_t i = 0; i < candidates.size(); ++i) avoid[i] = !decisions[i].avoid.empty();
+  return bases_before_dependents(candidates, avoid);
 }
 
 }  // namespace ckpt::ops

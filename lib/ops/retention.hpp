@@ -65,6 +65,10 @@ void hold_bases(const std::vector<Candidate>& candidates, std::vector<Decision>&
 [[nodiscard]] std::vector<std::size_t> removal_order(const std::vector<Candidate>& candidates,
                                                      const std::vector<Decision>& decisions);
 
+/// Those that are to be encoded anew, each after what it depends on: against that as it's then.
+[[nodiscard]] std::vector<std::size_t> rebase_order(const std::vector<Candidate>& candidates,
+                                                    const std::vector<Decision>& decisions);
+
 /// What the mark "lossy" of a checkpoint says, among other reasons and set off by "; ", once the tensors of a pattern
 /// have been dropped.
 [[nodiscard]] std::string reason_of_drop(const std::string& pattern);

@@ -41,7 +41,7 @@ ByteView ShardEncoder::read_base(const BaseBlock& base, Tools& tools) {
 std::optional<EncodedBlock> ShardEncoder::refer(ByteView raw, const Digest& hash, std::uint8_t deepest, Tools& tools) {
   if (base_ == nullptr || base_is_damaged_) return std::nullopt;
   const auto same = base_->same(hash, raw.size());
-  if (!same || (same->depth >= deepest && !settings_.ignore_chains)) return std::nullopt;
+  if (!same || (settings_.base_depth ? 0 : same->depth) >= deepest) return std::nullopt;
   if (settings_.check) {
     const ByteView there = read_base(*same, tools);
     if (there.size() != raw.size() || std::memcmp(there.data(), raw.data(), raw.size()) != 0) return std::nullopt;
@@ -75,7 +75,7 @@ EncodedBlock ShardEncoder::encode(std::uint64_t block, ByteView raw, const Diges
   codec::BlockInput input{.raw = raw, .element = piece.element, .lead = piece.lead, .untyped = piece.untyped};
   std::optional<BaseBlock> base;
   if (base_ != nullptr) base = base_->like(piece);
-  if (base && (base->depth < deepest(block) || settings_.ignore_chains)) input.base = read_base(*base, tools);
+  if (base && settings_.base_depth.value_or(base->depth) < deepest(block)) input.base = read_base(*base, tools);
   // A derived block is said to have the deepest chain that there may be, since its master's isn't known yet.
   const MasterBlock* const master = may_derive(block) ? masters_.find(block) : nullptr;
   if (master != nullptr) {

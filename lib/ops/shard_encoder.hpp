@@ -36,8 +36,9 @@ struct EncodeSettings {
   bool check = true;
   std::uint8_t max_depth = format::max_chain;
   std::vector<std::uint8_t> depth_limits = {};  ///< for each block; empty: max_depth for all
-  /// The base's chains aren't what they'll be: only how small blocks get matters.
-  bool ignore_chains = false;
+  /// The base's chains aren't what they'll be: its blocks are taken to be this deep, and what they stand for not at
+  /// all.
+  std::optional<std::uint8_t> base_depth = {};
 };
 
 /// Thread-safe: each call borrows its buffers.

@@ -48,7 +48,7 @@ ShardReencoder::ShardReencoder(std::shared_ptr<const format::ContainerReader> ol
   for (const auto& [mark, reason] : marks) catalog_.shard.marks[mark] = reason;
   std::vector<BlockPiece> pieces = describe_pieces(catalog_);
   std::unique_ptr<BaseBlocks> base;
-  if (plan.base) base = std::make_unique<BaseBlocks>(*plan.base, catalog_.shard.rank, catalog_, pieces);
+  if (plan.base) base = std::make_unique<BaseBlocks>(*plan.base, catalog_.shard.rank, catalog_, pieces, plan.avoid);
   catalog_.bases = base ? base->checkpoints() : std::vector<format::BaseCheckpoint>();
   for (const format::BaseCheckpoint& used : old_->catalog().bases)
     rows_.push_back(format::row_of(catalog_.bases, used));

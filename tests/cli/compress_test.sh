@@ -184,6 +184,17 @@ test_a_dry_run_says_what_is_to_be_gained_and_changes_nothing() {
     fail "$expected were expected, $(stored 2) came out"
 }
 
+test_a_dry_run_knows_where_chains_end() {
+  local step expected
+  store 1 2 3 4 5
+  expected=$(ckpt-compress -n --newest-full --max-chain=1 --format=tsv st | awk -F '\t' '$2 ~ /^[0-9]+$/ { print $2, $5 }')
+  compress --newest-full --max-chain=1 st
+  for step in 1 2 3 4 5; do
+    awk -v step="$step" -v is="$(stored $step)" '$1 == step { exit !($2 > 0.85 * is && $2 < 1.15 * is) }' <<<"$expected" ||
+      fail "step $step: $(stored $step) came out, of these were expected: $expected"
+  done
+}
+
 test_records_say_what_was_done() {
   store 1 2
   expect 0 -o ckpt-compress --json --metrics-file=m.prom st

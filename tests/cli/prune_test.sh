@@ -28,6 +28,25 @@ test_the_last_ones_stay() {
   is "$(steps st)" '3 4'
 }
 
+test_what_refers_to_what_goes_by_way_of_another_is_encoded_anew() {
+  local step
+  for step in 1 2 3 4; do
+    "$PYTHON" "$TESTS_DIR/make_input.py" drift "$step" state.st
+    cp -p state.st "$step.st"
+    save state.st st@$step
+    # Older ones refer to newer ones, and to what these refer to themselves.
+    if [ "$step" = 3 ]; then expect 0 ckpt-compress --newest-full st; fi
+  done
+  prune --remove=3
+  is "$(steps st)" '1 2 4'
+  expect 0 ckpt-verify --deep st
+  for step in 1 2 4; do
+    rm -rf out
+    restore st@$step out
+    same_file $step.st out/state.st
+  done
+}
+
 test_rules_add_up() {
   store 1 2 3 4 5 6 7
   prune --keep-last=1 --keep-every=3 --keep-best=1:loss:max --keep=5

@@ -279,6 +279,23 @@ TEST_SUITE("retention properties") {
     });
   }
 
+  TEST_CASE("each is encoded anew after what it depends on") {
+    for_random([](Histories&, const RetentionPolicy& policy, const std::vector<Candidate>& candidates) {
+      const auto decisions = decide(policy, candidates);
+      std::vector<std::optional<std::size_t>> place(candidates.size());
+      const auto order = rebase_order(candidates, decisions);
+      for (std::size_t n = 0; n < order.size(); ++n) place[order[n]] = n;
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        CHECK(place[i].has_value() == !decisions[i].avoid.empty());
+        for (std::size_t b = 0; b < candidates.size(); ++b) {
+          if (place[i] && place[b] && contains(candidates[i].bases, candidates[b].identity())) {
+            CHECK(*place[b] < *place[i]);
+          }
+        }
+      }
+    });
+  }
+
   TEST_CASE("manifests that depend on each other in a circle end nothing in a loop") {
     const std::vector<Candidate> circle = {on(1, {2}), on(2, {1}), at(3)};
     auto decisions = decide({.last = 1}, circle);
