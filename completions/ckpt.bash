@@ -11,7 +11,7 @@ _ckpt_options() {
         --consume --spool= --to= --durable --max-staged= --when-full= --timeout= -j --jobs= --metrics-file=" ;;
     ckpt-bench)
       echo "$common --size= --tensors= --ranks= --seed= --encode= --steps= --saves= --step-time= --threads= --update=
-        --mtbf= --path= --plot= --keep -j --jobs=" ;;
+        --mtbf= --spool= --path= --plot= --keep -j --jobs=" ;;
     ckpt-run)
       echo "$common --store= --nproc= --nproc-per-node= --multiple-of= --health-check= --health-interval= --run-id= --nnodes=
         --node-rank= --master= --join-timeout= --cluster= --node= --node-address= --lease=

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes small input files of the kinds that trainers write, without PyTorch: the same seed gives the same bytes.
 # make_input.py torch|safetensors|noise|dir SEED PATH [BYTES], or drift STEP PATH [RANK]
+import array
 import io
 import json
 import os
@@ -110,16 +111,33 @@ def torch(path, seed, count=2000, shape=None, columns=False):
         add("version", b"3\n")
 
 
+def arrays(path, tensors):
+    """A safetensors file of (dtype, array) by name."""
+    header, at = {}, 0
+    for name, (dtype, values) in tensors.items():
+        size = len(values) * values.itemsize
+        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, values in tensors.values():
+            values.tofile(file)
+
+
+def as_bfloat16(floats_bits):
+    """The bits of finite numbers, rounded."""
+    return array.array("H", ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 for bits in floats_bits))
+
+
 def drift(path, step, rank=0, count=30000):
     """Weights that change little from step to step, with a bfloat16 copy; a moment that's new at each; a table that
     all steps and ranks have in common."""
     start, way = random.Random(f"start {rank}"), random.Random(f"way {rank}")
     weights = struct.pack(f"<{count}f", *(start.gauss(0, 1) + step * 1e-5 * way.gauss(0, 1) for _ in range(count)))
-    copy = bytearray()
-    for (bits,) in struct.iter_unpack("<I", weights):
-        copy += struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    copy = as_bfloat16(array.array("I", weights)).tobytes()
     header, data = {}, b""
-    for name, dtype, size, part in (("w", "F32", 4, weights), ("copy", "BF16", 2, bytes(copy)),
+    for name, dtype, size, part in (("w", "F32", 4, weights), ("copy", "BF16", 2, copy),
                                     ("moment", "F32", 4, floats(f"{rank} {step}", count)),
                                     ("table", "F32", 4, floats("table", count))):
         header[name] = {"dtype": dtype, "shape": [len(part) // size], "data_offsets": [len(data), len(data) + len(part)]}

@@ -82,6 +82,7 @@ void declare_bench_options(CommandLine& line, BenchRequest& request) {
       "--mtbf", "TIME", "time between failures: how often to save then",
       [&bench](const std::string& text) { bench.mtbf_seconds = parse_positive_duration(text); },
       [&bench] { return bench.mtbf_seconds ? number_text(*bench.mtbf_seconds) : std::string(); });
+  line.option("--spool", "DIR", "where detached saves are staged (default: in STORE)", bench.spool);
   line.option("--path", "DIR", "measure this place too; may be repeated", bench.paths);
   line.option("--plot", "FILE.svg", "draw how long each step took", request.plot);
   line.flag("--keep", "leave what was saved in STORE", bench.keep);

@@ -22,6 +22,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -67,7 +68,10 @@ BenchOptions completed(BenchOptions options) {
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   if (options.threads == 0) options.threads = std::max(1U, cores - 1);
   if (options.jobs == 0) options.jobs = std::max(1U, cores / options.ranks);
-  while (options.store.size() > 1 && options.store.back() == '/') options.store.pop_back();
+  for (std::string* path : {&options.store, &options.spool}) {
+    while (path->size() > 1 && path->back() == '/') path->pop_back();
+  }
+  if (options.spool == options.store) options.spool.clear();
   return options;
 }
 
@@ -91,6 +95,7 @@ class Bench {
  public:
   Bench(const BenchOptions& options, BenchWorkers& workers, Monitor& monitor)
       : workers_(workers), monitor_(monitor), inner_(monitor), place_(options.store, options.keep, monitor) {
+    if (!options.spool.empty()) spool_place_.emplace(options.spool, options.keep, monitor);
     report_.options = options;
   }
 
@@ -159,13 +164,16 @@ class Bench {
 
   void run_way(ComputeLoop& loop, const State& state, BenchWay way) {
     monitor_.note(std::string(to_string(way)) + " saves");
-    const std::string files = place_.sub("state");
+    // What is moved into a spool is on its file system.
+    const bool has_spool = way == BenchWay::detached && spool_place_.has_value();
+    const std::string files = (has_spool ? *spool_place_ : place_).sub("state");
+    const std::string spool = has_spool ? spool_place_->sub("spool") : std::string();
     (void)os::make_directory(files);
     // What earlier ways needed is no part of this one's.
     (void)::malloc_trim(0);
     const std::uint64_t memory = anonymous_memory();
     const std::unique_ptr<SaveDoor> door =
-        open_door(way, {options(), state, place_.sub(store_of(way)), files, workers_, inner_});
+        open_door(way, {options(), state, place_.sub(store_of(way)), files, spool, workers_, inner_});
     BenchWayReport report;
     report.way = way;
     const auto start = Clock::now();
@@ -291,6 +299,7 @@ class Bench {
   Monitor& monitor_;
   InnerMonitor inner_;
   BenchPlace place_;
+  std::optional<BenchPlace> spool_place_;
   std::uint64_t state_bytes_ = 0;
   std::uint64_t done_ = 0;
   std::vector<StepTimes> alone_;  ///< before the first way, and after each

@@ -112,6 +112,7 @@ class DetachedDoor final : public SaveDoor {
       StageOptions options;
       options.save = options_of(settings_, save.step, rank);
       options.consume = true;
+      options.spool = settings_.spool;
       options.start_worker = [&](const std::string& spool) { settings_.workers.start(settings_.store, spool); };
       const StageReport staged = stage(options, monitor_);
       settings_.workers.start(settings_.store, staged.door);
@@ -149,6 +150,7 @@ class DetachedDoor final : public SaveDoor {
     if (!os::exists(settings_.store + "/" + store::description_file)) return;
     WaitOptions options;
     options.what.store = settings_.store;
+    if (!settings_.spool.empty()) options.spools = {settings_.spool};
     options.timeout_seconds = 0;
     for (const WaitOutcome& outcome : wait(options, monitor_).outcomes) {
       if (outcome.state == SaveState::failed)

@@ -17,7 +17,8 @@ struct DoorSettings {
   const BenchOptions& options;  ///< without zeros that stand for something
   const State& state;
   std::string store;  ///< of this way alone
-  std::string files;  ///< a directory for the trainer's own files, on the same file system
+  std::string files;  ///< a directory for the trainer's own files, on the file system of the spool
+  std::string spool;  ///< of the detached way; empty: in the store
   BenchWorkers& workers;
   Monitor& monitor;
 };

@@ -22,7 +22,8 @@ namespace {
 
 constexpr const char* marker = ".ckpt-bench";
 constexpr std::string_view marker_text = "made by ckpt-bench, which removes what it knows of here\n";
-constexpr std::array<const char*, 5> part_names = {"synchronous", "detached", "in-process", "state", "restored"};
+constexpr std::array<const char*, 6> part_names = {"synchronous", "detached", "in-process",
+                                                   "state",       "spool",    "restored"};
 
 }  // namespace
 

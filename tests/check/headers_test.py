@@ -7,6 +7,7 @@ import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from man_code import program_of
 from tap import check, main, run
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -35,10 +36,8 @@ def test_c_header():
 
 def test_c_example():
     """That of ckpt_save(3), compiled and run as it stands."""
-    with open(f"{TOP}/man/ckpt_save.3", encoding="utf-8") as page:
-        code = re.search(r"^\.Sh EXAMPLES\n\.Bd -literal\n(.*?)^\.Ed", page.read(), re.M | re.S)[1]
     with open("example.c", "w", encoding="utf-8") as file:
-        file.write(code.replace("\\e", "\\"))
+        file.write(program_of(f"{TOP}/man/ckpt_save.3"))
     libraries = os.path.join(os.path.dirname(shutil.which("ckpt-save")), "..", "lib")
     run(*COMPILER, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{TOP}/lib/include", "-x", "c",
         "example.c", "-o", "example", f"-L{libraries}", "-lckpt", stdout=False, stderr=False)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import xml.dom.minidom
 
@@ -45,6 +46,18 @@ def test_each_way_is_measured_and_its_times_are_in_order():
             if key.endswith("_to_memcpy"):
                 name = key.removesuffix("_to_memcpy")
                 check((way[f"{name}_seconds"] > 0) == (way[key] > 0) == (way[f"{name}_to_device"] > 0), (name, way))
+
+
+def test_detached_saves_can_be_staged_on_another_disk():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        spool = os.path.join(elsewhere, "spool")
+        bench(f"--spool={spool}", "--keep")
+        run("ckpt-verify", "--deep", "b/detached", stdout=False, stderr=False)
+        pointers = [os.readlink(os.path.join(top, name)) for top, names, files in os.walk("b/detached/.spool")
+                    for name in names + files if os.path.islink(os.path.join(top, name))]
+        check(any(pointer.startswith(spool) for pointer in pointers), pointers)
+        bench(f"--spool={spool}")
+        check(os.listdir(elsewhere) == [] and not os.path.exists("b"), "something is left")
 
 
 def test_every_way_stores_the_same_state_and_what_is_kept_verifies():

@@ -13,6 +13,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "golden")]
 import golden_tree
+import make_input
 from tap import check, main, run
 
 
@@ -232,27 +233,15 @@ def test_a_rounded_copy_and_a_tied_tensor_cost_nothing():
     check(stored(1) < 100_000, f"{stored(1)} {lines}")
 
 
-def large_pair(path, masters):
-    """A float32 tensor, given by its bits, and its bfloat16 copy."""
-    copy = array.array("H", ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 for bits in masters))
-    header, at = {}, 0
-    for name, dtype, values in (("master", "F32", masters), ("model", "BF16", copy)):
-        size = len(values) * values.itemsize
-        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    os.makedirs(path)
-    with open(f"{path}/model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + masters.tobytes() + copy.tobytes())
-
-
 def test_rounded_copies_of_large_masters_come_back_from_a_chain():
     # A block of the copy is the rounding of two blocks of the master, each with a chain of its own.
     rng = random.Random(3)
     count = 5 << 19
     masters = array.array("I", (0x3F800000 + mantissa for mantissa in array.array("H", rng.randbytes(2 * count))))
     for step in (1, 2, 3):
-        large_pair(f"y{step}", masters)
+        os.makedirs(f"y{step}")
+        make_input.arrays(f"y{step}/model.safetensors",
+                          {"master": ("F32", masters), "model": ("BF16", make_input.as_bfloat16(masters))})
         save(f"y{step}", f"st@{step}")
         masters = array.array("I", map(operator.add, masters, rng.randbytes(count)))
     check(bases(3) != [] and stored(3) < stored(1), "step 3 is no delta")

@@ -3,15 +3,14 @@
 # replicas, averages that are the masters of another step, tables of which a few rows move. Between saves, checkpoints
 # are encoded anew in all ways and removed. CKPT_HISTORIES says how many, CKPT_HISTORY_SEED which.
 import array
-import json
 import operator
 import os
 import random
 import shutil
-import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import make_input
 from tap import check, main, run
 
 BLOCK = 4 << 20
@@ -19,27 +18,10 @@ RANKS = 2
 LAST = 6
 
 
-def write(path, tensors):
-    header, at = {}, 0
-    for name, (dtype, values) in tensors.items():
-        size = len(values) * values.itemsize
-        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _, values in tensors.values():
-            values.tofile(file)
-
-
 def floats(rng, count):
     """The bits of numbers from 1 to 1.008, or of their negatives."""
     sign = rng.randrange(2) << 31
     return array.array("I", map((0x3F800000 + sign).__add__, array.array("H", rng.randbytes(2 * count))))
-
-
-def rounded(masters):
-    return array.array("H", ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 for bits in masters))
 
 
 class Model:
@@ -65,7 +47,7 @@ class Model:
                 self.masters[self.rng.randrange(len(before))] += 1
 
     def tensors(self):
-        return {"master": ("F32", self.masters), "model": ("BF16", rounded(self.masters)),
+        return {"master": ("F32", self.masters), "model": ("BF16", make_input.as_bfloat16(self.masters)),
                 "average": ("F32", self.average), "table": ("U32", self.table)}
 
 
@@ -73,7 +55,7 @@ def save(rng, models, store, step, wanted):
     options = rng.choice(([], [], [], ["--encode=best"], ["--base=none"], ["--encode=raw"]))
     for rank, model in enumerate(models):
         os.makedirs(f"in{step}/r{rank}")
-        write(f"in{step}/r{rank}/state-{rank}.safetensors", model.tensors())
+        make_input.arrays(f"in{step}/r{rank}/state-{rank}.safetensors", model.tensors())
         run("ckpt-save", *options, f"--rank={rank}", f"--world-size={RANKS}", f"in{step}/r{rank}", f"{store}@{step}",
             stderr=False)
     wanted.append(step)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What is stored is the state at the call, whoever overwrites it right after: collectives in place and threads, on both
-# ways of capture, also where memory is short. CKPT_TORN_ROUNDS says how many times.
-import glob
+# ways of capture (where memory can be write-protected), also where memory is short. CKPT_TORN_ROUNDS says how many times.
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +16,7 @@ MEMORY_GROUPS = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 WORKER = """
 import os, sys, threading, torch, torch.distributed as dist
 import ckpt
-how, capture, rounds, memory, mib = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
+how, rounds, memory, mib = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.set_num_threads(1)
 if world > 1:
@@ -51,28 +49,28 @@ def overwrite_by_threads(step):
         thread.join()
 
 overwrite = {"collectives": overwrite_by_collectives, "threads": overwrite_by_threads}[how]
-with ckpt.Saver("store", rank, world, capture=capture, memory=memory << 20, encode="raw") as saver:
-    for step in range(1, rounds + 1):
-        fill(step)
-        handle = saver.save(state, step)
-        overwrite(step)
-        if step % 2 == 0:   # else the next one finds it still at work
-            handle.wait(300)
-    handle.wait(300)
-print(handle.timings)
+for capture in ("auto", "copy"):
+    with ckpt.Saver(capture, rank, world, capture=capture, memory=memory << 20, encode="raw") as saver:
+        for step in range(1, rounds + 1):
+            fill(step)
+            handle = saver.save(state, step)
+            overwrite(step)
+            if step % 2 == 0:   # else the next one finds it still at work
+                handle.wait(300)
+        handle.wait(300)
 """
 
 # Looks at the ranks' files as ckpt-restore gives them back.
 READER = """
 import sys, torch
-for step in range(1, int(sys.argv[1]) + 1):
-    for rank in range(int(sys.argv[2])):
-        state = torch.load(f"out-{step}-{rank}/state.pt")
-        for i in range(7):
-            tensor = state[f"t{i}"]
-            expected = torch.arange(float(tensor.numel())) + (step * 1000 + rank * 100 + i)
-            assert torch.equal(tensor, expected), (step, rank, i, (tensor != expected).nonzero()[:5])
-        assert torch.equal(state["view"], state["t1"][3:-5:2]), (step, rank, "view")
+for path in sys.argv[1:]:
+    _, step, rank = path.split("-")
+    state = torch.load(path + "/state.pt")
+    for i in range(7):
+        tensor = state[f"t{i}"]
+        expected = torch.arange(float(tensor.numel())) + (int(step) * 1000 + int(rank) * 100 + i)
+        assert torch.equal(tensor, expected), (path, i, (tensor != expected).nonzero()[:5])
+    assert torch.equal(state["view"], state["t1"][3:-5:2]), (path, "view")
 """
 
 
@@ -82,41 +80,32 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def train(how, capture, world, memory=0, mib=8, rounds=ROUNDS, wrapper=()):
-    """Saves, overwrites, and looks at what was stored. What the last rank says of its last save."""
-    shutil.rmtree("store", ignore_errors=True)
-    for old in glob.glob("out-*"):
-        shutil.rmtree(old)
+def train(how, world, memory=0, mib=8, rounds=ROUNDS, wrapper=()):
+    """Saves in both ways, overwrites, and looks at what was stored."""
     common = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
               "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.path.join(HERE, "..", "..", "lib", "python")}
-    ranks = [subprocess.Popen([*wrapper, sys.executable, "-c", WORKER, how, capture, str(rounds), str(memory), str(mib)],
+    ranks = [subprocess.Popen([*wrapper, sys.executable, "-c", WORKER, how, str(rounds), str(memory), str(mib)],
                               env=dict(os.environ, RANK=str(rank), **common), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
              for rank in range(world)]
     for rank, process in enumerate(ranks):
         out, _ = process.communicate(timeout=800)
         check(process.returncode == 0, lambda: f"rank {rank} ended with {process.returncode}: {out[-2000:]!r}")
-    for step in range(1, rounds + 1):
-        for rank in range(world):
-            run("ckpt-restore", f"--rank={rank}", f"store@{step}", f"out-{step}-{rank}")
-    run(sys.executable, "-c", READER, str(rounds), str(world), stderr=False)
-    return out.decode()
+    restored = []
+    for capture in ("auto", "copy"):
+        for step in range(1, rounds + 1):
+            for rank in range(world):
+                restored.append(f"{capture}-{step}-{rank}")
+                run("ckpt-restore", f"--rank={rank}", f"{capture}@{step}", restored[-1])
+    run(sys.executable, "-c", READER, *restored, stderr=False)
 
 
 def test_collectives_that_overwrite_what_is_saved_do_not_tear_it():
-    check("protect" in train("collectives", "auto", 2), "it wasn't protected")
-
-
-def test_collectives_do_not_tear_copies():
-    train("collectives", "copy", 2)
+    train("collectives", 2)
 
 
 def test_threads_that_overwrite_what_is_saved_do_not_tear_it_where_little_can_be_set_aside():
-    train("threads", "auto", 1, memory=4, mib=32)
-
-
-def test_copies_in_waves_are_not_torn():
-    train("threads", "copy", 1, memory=4, mib=32)
+    train("threads", 1, memory=4, mib=32)
 
 
 class MemoryGroup:
@@ -162,19 +151,11 @@ class MemoryGroup:
             return int(dict(line.split() for line in file)["max"]) > 0
 
 
-def where_memory_is_short(capture):
+def test_memory_that_is_short_tears_nothing():
     group = MemoryGroup(400)
     with group as wrapper:
-        train("threads", capture, 1, mib=160, rounds=max(2, ROUNDS // 10), wrapper=wrapper)
+        train("threads", 1, mib=160, rounds=max(2, ROUNDS // 10), wrapper=wrapper)
         check(group.has_been_short(), "there was memory enough")
-
-
-def test_memory_that_is_short_tears_nothing():
-    where_memory_is_short("auto")
-
-
-def test_memory_that_is_short_tears_no_copy():
-    where_memory_is_short("copy")
 
 
 main()

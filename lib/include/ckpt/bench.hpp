@@ -37,6 +37,8 @@ struct BenchOptions {
   /// A directory for what is measured. Made for it; one that's there must have been made by an earlier run.
   std::string store;
   bool keep = false;  ///< what is in it stays
+  /// Another directory of that kind, on the disk of the spool and of the trainer's files; empty: they're in `store`.
+  std::string spool;
 
   std::uint64_t state_bytes = std::uint64_t{256} << 20U;  ///< of all ranks together
   std::uint32_t tensors = 100;                            ///< a rank
