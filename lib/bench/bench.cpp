@@ -21,9 +21,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -71,7 +73,6 @@ BenchOptions completed(BenchOptions options) {
   for (std::string* path : {&options.store, &options.spool}) {
     while (path->size() > 1 && path->back() == '/') path->pop_back();
   }
-  if (options.spool == options.store) options.spool.clear();
   return options;
 }
 
@@ -95,7 +96,10 @@ class Bench {
  public:
   Bench(const BenchOptions& options, BenchWorkers& workers, Monitor& monitor)
       : workers_(workers), monitor_(monitor), inner_(monitor), place_(options.store, options.keep, monitor) {
-    if (!options.spool.empty()) spool_place_.emplace(options.spool, options.keep, monitor);
+    // The store is there by now, and may be called otherwise here.
+    std::error_code error;
+    if (!options.spool.empty() && !std::filesystem::equivalent(options.spool, options.store, error))
+      spool_place_.emplace(options.spool, options.keep, monitor);
     report_.options = options;
   }
 

@@ -60,6 +60,11 @@ def test_detached_saves_can_be_staged_on_another_disk():
         check(os.listdir(elsewhere) == [] and not os.path.exists("b"), "something is left")
 
 
+def test_the_spool_may_be_the_store_by_another_name():
+    bench(f"--spool={os.path.abspath('b')}")
+    check(not os.path.exists("b"), "something is left")
+
+
 def test_every_way_stores_the_same_state_and_what_is_kept_verifies():
     ways = of_type(records("--keep"), "way")
     sizes = [way["raw_bytes"] for way in ways]
