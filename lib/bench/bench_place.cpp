@@ -12,9 +12,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 namespace ckpt::measure {
@@ -64,11 +62,7 @@ BenchPlace::~BenchPlace() {
 std::string BenchPlace::sub(const std::string& name) const { return path_ + "/" + name; }
 
 void BenchPlace::clear() {
-  for (const char* part : part_names) {
-    std::error_code error;
-    std::filesystem::remove_all(sub(part), error);
-    if (error) throw Error(Errc::io, fmt::format("cannot remove '{}': {}", sub(part), error.message()), error.value());
-  }
+  for (const char* part : part_names) os::remove_directory(sub(part));
 }
 
 }  // namespace ckpt::measure

@@ -4,6 +4,7 @@
 
 #include "core/pipeline.hpp"
 #include "core/stop.hpp"
+#include "ops/box.hpp"
 #include "ops/diff_files.hpp"
 #include "ops/diff_pairs.hpp"
 #include "ops/diff_reshard.hpp"
@@ -104,7 +105,7 @@ class Diff {
                           std::string& dtype, std::vector<std::int64_t>& shape) {
       const SideFile& file = side.files()[place.file];
       const Tensor& tensor = file.tensors[place.tensor];
-      where = DiffPlace{.file = file.path, .rank = file.rank};
+      where = ops::place_of(file);
       dtype = name_of(tensor.dtype);
       shape = tensor.shape;
       diff.name = tensor.name;
@@ -134,17 +135,15 @@ class Diff {
 
   /// As if it were whole on either side.
   void add_resharded(const ops::ReshardedTensor& tensor) {
-    const auto place = [](const SideFile& file) { return DiffPlace{.file = file.path, .rank = file.rank}; };
-    Tensor whole{.name = tensor.name, .dtype = tensor.dtype_a, .shape = tensor.shape};
     TensorDiff diff{.change = tensor.dtype_a == tensor.dtype_b ? Change::same : Change::retyped,
                     .name = tensor.name,
-                    .a = place(a_->files()[tensor.file_a]),
-                    .b = place(b_->files()[tensor.file_b]),
+                    .a = ops::place_of(a_->files()[tensor.file_a]),
+                    .b = ops::place_of(b_->files()[tensor.file_b]),
                     .dtype_a = std::string(name_of(tensor.dtype_a)),
                     .dtype_b = std::string(name_of(tensor.dtype_b)),
                     .shape_a = tensor.shape,
                     .shape_b = tensor.shape,
-                    .elements = element_count(whole).value_or(0),
+                    .elements = ops::volume_of(ops::whole_of(tensor.shape)),
                     .has_values = ops::have_values(tensor.dtype_a, tensor.dtype_b)};
     diff.bytes = std::max(bytes_of(diff.elements, tensor.dtype_a), bytes_of(diff.elements, tensor.dtype_b));
     for (const ops::CommonBox& box : tensor.boxes) {

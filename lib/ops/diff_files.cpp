@@ -13,8 +13,6 @@ using format::EntryType;
 /// Files that hold a word or two (`latest`) are shown as they are.
 constexpr std::uint64_t most_text_number = 256;
 
-DiffPlace place_of(const SideFile& file) { return {.file = file.path, .rank = file.rank}; }
-
 std::string kind_of(const SideFile& file) {
   return std::string(file.type == EntryType::file ? name_of(file.kind) : name_of(file.type));
 }
@@ -50,6 +48,8 @@ std::vector<bool> have_resharded(const std::vector<SideFile>& files, const Resha
 }
 
 }  // namespace
+
+DiffPlace place_of(const SideFile& file) { return {.file = file.path, .rank = file.rank}; }
 
 std::vector<FileDiff> compare_presence(const std::vector<SideFile>& a, const std::vector<SideFile>& b,
                                        const std::vector<FilePair>& files, const std::vector<TensorPair>& tensors,

@@ -13,6 +13,8 @@
 
 namespace ckpt::ops {
 
+[[nodiscard]] DiffPlace place_of(const SideFile& file);
+
 /// `tensors` and `resharding` say which files' tensors have partners.
 [[nodiscard]] std::vector<FileDiff> compare_presence(const std::vector<SideFile>& a, const std::vector<SideFile>& b,
                                                      const std::vector<FilePair>& files,

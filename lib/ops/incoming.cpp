@@ -216,7 +216,7 @@ void IncomingCheckpoint::append(std::uint32_t shard, ByteView bytes) {
   files_[shard].append(bytes);
 }
 
-void IncomingCheckpoint::abandon() { remove_directory(directory_); }
+void IncomingCheckpoint::abandon() { os::remove_directory(directory_); }
 
 /// Replicas of one checkpoint refer to lower ranks only: so they never lead in a circle.
 void IncomingCheckpoint::require_lower_rank(std::uint32_t rank, const format::BlockRecord& block) const {
@@ -306,7 +306,7 @@ void IncomingCheckpoint::publish() {
     if (!offer_.replace) throw Error(Errc::exists, "'" + store_.address(manifest_.step) + "' was saved here meanwhile");
     (void)store::replace_checkpoint(store_, *committed, directory_, manifest_);
   }
-  remove_directory(directory_);
+  os::remove_directory(directory_);
 }
 
 bool IncomingShard::is_there(const store::Store& store, const transport::ReplicaShard& shard) {
@@ -345,7 +345,7 @@ bool IncomingShard::commit(unsigned jobs, Monitor& monitor) {
   }
   (void)store::publish_shard(
       store_, {.set = shard_.set, .rank = shard_.rank, .root = container.root, .temporary = path, .replace = false});
-  remove_directory(directory_);
+  os::remove_directory(directory_);
   lock_ = {};
   return store::commit_if_complete(store_, {.set = shard_.set, .timings = {}}).has_value();
 }
@@ -362,11 +362,11 @@ void clean_incoming(const store::Store& store) {
     const auto status = os::stat_path(directory);
     if (!status) continue;
     if (is_of_committed(store, name)) {
-      remove_directory(directory);
+      os::remove_directory(directory);
       continue;
     }
     if (!now) now = os::file_system_time(store.scratch());
-    if (status->st_mtime + os::dead_after < *now) remove_directory(directory);
+    if (status->st_mtime + os::dead_after < *now) os::remove_directory(directory);
   }
 }
 

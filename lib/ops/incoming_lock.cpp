@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <thread>
 
@@ -53,7 +52,7 @@ void make_locked_directory(const std::string& directory) {
   (void)os::open(fresh + incoming_lock, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (::rename(fresh.c_str(), directory.c_str()) == 0) return;
   const int why = errno;
-  remove_directory(fresh);
+  os::remove_directory(fresh);
   if (why != EEXIST && why != ENOTEMPTY) os::throw_errno(why, "cannot make '" + directory + "'");
   // One who died while it removed the directory has left it with neither file, and no one publishes it.
   const std::string lock = directory + incoming_lock;
@@ -68,13 +67,6 @@ void rename_or_throw(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) os::throw_errno(errno, "cannot rename '" + from + "' to '" + to + "'");
 }
 
-void remove_directory(const std::string& directory) {
-  std::error_code failure;
-  os::refresh_listing(directory);
-  std::filesystem::remove_all(directory, failure);
-  if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
-}
-
 bool remove_if_never_named(const std::string& directory) {
   const std::size_t mark = directory.rfind(fresh_mark);
   if (mark == std::string::npos) return false;
@@ -82,7 +74,7 @@ bool remove_if_never_named(const std::string& directory) {
   const std::string here = os::unique_name();
   if (unique.substr(0, unique.find('.')) != here.substr(0, here.find('.'))) return false;
   const auto found = open_directory(directory);
-  if (found && os::try_lock(*found, directory)) remove_directory(directory);
+  if (found && os::try_lock(*found, directory)) os::remove_directory(directory);
   return true;
 }
 

@@ -21,6 +21,5 @@ inline constexpr const char* incoming_lock = "/manifest.part";
 [[nodiscard]] bool remove_if_never_named(const std::string& directory);
 
 void rename_or_throw(const std::string& from, const std::string& to);
-void remove_directory(const std::string& directory);
 
 }  // namespace ckpt::ops

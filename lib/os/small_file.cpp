@@ -14,9 +14,24 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 namespace ckpt::os {
+namespace {
+
+/// Lets whoever lists a directory next see what other hosts have made and removed there until now. Clients of network
+/// file systems keep listings for a while (NFS: acdirmin to acdirmax), but no longer than the directory's attributes
+/// stay the same, and these can be asked for. Does nothing on a file system that always knows.
+void refresh_listing(const std::string& path) {
+  struct statx attributes {};
+  // Where that can't be done, the listing itself tells why.
+  (void)::statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &attributes);
+}
+
+}  // namespace
+
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -79,12 +94,6 @@ std::string existing_ancestor(const std::string& path) {
   return ancestor;
 }
 
-void refresh_listing(const std::string& path) {
-  struct statx attributes {};
-  // Where that can't be done, the listing itself tells why.
-  (void)::statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &attributes);
-}
-
 std::optional<std::vector<std::string>> list_directory(const std::string& path) {
   refresh_listing(path);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
@@ -103,6 +112,13 @@ std::optional<std::vector<std::string>> list_directory(const std::string& path) 
   if (errno != 0) throw_errno(errno, "cannot list '" + path + "'");
   std::sort(names.begin(), names.end());
   return names;
+}
+
+void remove_directory(const std::string& path) {
+  refresh_listing(path);
+  std::error_code failure;
+  std::filesystem::remove_all(path, failure);
+  if (failure) throw Error(Errc::io, "cannot remove '" + path + "': " + failure.message(), failure.value());
 }
 
 bool make_directory(const std::string& path) {

@@ -40,10 +40,8 @@ bool publish_small_file(const std::string& path, std::string_view content, Publi
 /// network file system remembers of it is asked for anew.
 [[nodiscard]] std::optional<std::vector<std::string>> list_directory(const std::string& path);
 
-/// Lets whoever lists a directory next see what other hosts have made and removed there until now. Clients of network
-/// file systems keep listings for a while (NFS: acdirmin to acdirmax), but no longer than the directory's attributes
-/// stay the same, and these can be asked for. Does nothing on a file system that always knows.
-void refresh_listing(const std::string& path);
+/// Removes a directory with all that's in it now, if it's there. Throws io.
+void remove_directory(const std::string& path);
 
 /// Makes one directory; true if it's new (and then the parent is synced).
 bool make_directory(const std::string& path);

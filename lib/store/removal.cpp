@@ -18,9 +18,7 @@
 #include <unistd.h>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <set>
-#include <system_error>
 
 namespace ckpt::store {
 namespace {
@@ -106,10 +104,7 @@ void delete_entry(const std::string& directory) {
   } else if (errno != ENOENT && errno != ENOTDIR) {
     os::throw_errno(errno, "cannot remove '" + manifest + "'");
   }
-  std::error_code failure;
-  os::refresh_listing(directory);
-  std::filesystem::remove_all(directory, failure);
-  if (failure) throw Error(Errc::io, "cannot remove '" + directory + "': " + failure.message(), failure.value());
+  os::remove_directory(directory);
 }
 
 bool is_there(const Store& store, const format::Manifest& content) {
